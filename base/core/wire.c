@@ -1,0 +1,317 @@
+#include "base/core/wire.h"
+
+#include "base/core/b64.h"
+#include "base/core/num.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const state_names[] = {"starting", "running", "finished", "not_started", "unknown"};
+static const char *const how_names[] = {"none", "exit", "signal", "timeout", "unknown"};
+static const char *const fail_names[] = {"usage",    "no_record", "conflict", "not_started", "exec",
+                                         "finished", "no_space",  "file",     "internal"};
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+const char *sg_wire_state_name(enum sg_wire_state s)
+{
+    return (size_t)s < COUNT(state_names) ? state_names[s] : "unknown";
+}
+
+const char *sg_wire_fail_name(enum sg_wire_fail f)
+{
+    return (size_t)f < COUNT(fail_names) ? fail_names[f] : "internal";
+}
+
+bool sg_wire_id_valid(const char *id, size_t len)
+{
+    if (len == 0 || len > SG_WIRE_ID_MAX)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        char c = id[i];
+        bool alnum = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        if (!alnum && (i == 0 || (c != '.' && c != '_' && c != '-')))
+            return false;
+    }
+    return true;
+}
+
+/* ---- parsing: a cursor over space-separated fields; any failure sticks ---- */
+
+struct cursor {
+    const char *p, *end;
+    bool bad;
+};
+
+static const char *next_field(struct cursor *c, size_t *len)
+{
+    *len = 0;
+    if (c->bad || c->p >= c->end || *c->p != ' ') {
+        c->bad = true;
+        return "";
+    }
+    const char *start = ++c->p;
+    while (c->p < c->end && *c->p != ' ')
+        c->p++;
+    *len = (size_t)(c->p - start);
+    if (*len == 0)
+        c->bad = true;
+    return start;
+}
+
+static uint64_t next_u64(struct cursor *c, uint64_t max)
+{
+    size_t n;
+    const char *s = next_field(c, &n);
+    uint64_t v = 0;
+    if (!c->bad && !sg_parse_u64(s, n, max, &v))
+        c->bad = true;
+    return v;
+}
+
+static unsigned next_word(struct cursor *c, const char *const names[], size_t count)
+{
+    size_t n;
+    const char *s = next_field(c, &n);
+    for (size_t i = 0; !c->bad && i < count; i++)
+        if (strlen(names[i]) == n && !memcmp(names[i], s, n))
+            return (unsigned)i;
+    c->bad = true;
+    return 0;
+}
+
+static void next_id(struct cursor *c, char out[SG_WIRE_ID_MAX + 1])
+{
+    size_t n;
+    const char *s = next_field(c, &n);
+    if (c->bad || !sg_wire_id_valid(s, n)) {
+        c->bad = true;
+        return;
+    }
+    memcpy(out, s, n);
+    out[n] = '\0';
+}
+
+static void next_flags(struct cursor *c, struct sg_wire_process *p)
+{
+    size_t n;
+    const char *s = next_field(c, &n);
+    if (n == 1 && s[0] == '-')
+        return;
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == 'd')
+            p->descendants_hold_output = true;
+        else if (s[i] == 'i')
+            p->output_incomplete = true;
+        else
+            c->bad = true;
+    }
+}
+
+static void next_offsets(struct cursor *c, struct sg_wire_process *p)
+{
+    for (int i = 0; i < 2; i++) {
+        p->oldest[i] = next_u64(c, INT64_MAX);
+        p->end[i] = next_u64(c, INT64_MAX);
+        if (p->oldest[i] > p->end[i])
+            c->bad = true;
+    }
+}
+
+static unsigned next_channel(struct cursor *c)
+{
+    uint64_t v = next_u64(c, 3);
+    if (v == 0)
+        c->bad = true;
+    return (unsigned)v;
+}
+
+static void parse_data(struct cursor *c, unsigned char *scratch, struct sg_wire_line *out)
+{
+    out->channel = next_channel(c);
+    out->offset = next_u64(c, INT64_MAX - SG_WIRE_DATA_MAX);
+    size_t n;
+    const char *s = next_field(c, &n);
+    if (c->bad || n > SG_B64_LEN(SG_WIRE_DATA_MAX)) {
+        c->bad = true;
+        return;
+    }
+    /* The last group may decode to three bytes beyond SG_WIRE_DATA_MAX (4096 = 3 * 1365 + 1). */
+    unsigned char bytes[SG_WIRE_DATA_MAX + 3];
+    ssize_t got = sg_b64_decode(bytes, s, n);
+    if (got <= 0 || got > SG_WIRE_DATA_MAX) {
+        c->bad = true;
+        return;
+    }
+    memcpy(scratch, bytes, (size_t)got);
+    out->data = scratch;
+    out->len = (size_t)got;
+}
+
+static void parse_end(struct cursor *c, struct sg_wire_process *p)
+{
+    p->how = (enum sg_wire_how)next_word(c, how_names, COUNT(how_names));
+    p->value = (uint32_t)next_u64(c, UINT32_MAX);
+    next_flags(c, p);
+    p->duration_ms = next_u64(c, INT64_MAX);
+}
+
+static void parse_error(struct cursor *c, struct sg_wire_line *out)
+{
+    out->fail = (enum sg_wire_fail)next_word(c, fail_names, COUNT(fail_names));
+    size_t n;
+    const char *s = next_field(c, &n);
+    if (c->bad || n >= sizeof out->errno_name) {
+        c->bad = true;
+        return;
+    }
+    if (n != 1 || s[0] != '-')
+        memcpy(out->errno_name, s, n);
+    size_t rest = (size_t)(c->end - c->p);
+    if (rest && *c->p == ' ') {
+        c->p++;
+        rest--;
+    }
+    if (rest >= sizeof out->text)
+        rest = sizeof out->text - 1;
+    memcpy(out->text, c->p, rest);
+    c->p = c->end;
+}
+
+bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_DATA_MAX],
+                   struct sg_wire_line *out)
+{
+    memset(out, 0, sizeof *out);
+    if (len == 0 || len >= SG_WIRE_LINE_MAX)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (line[i] < 0x20 || line[i] > 0x7e)
+            return false;
+    struct cursor c = {line + 1, line + len, false};
+    struct sg_wire_process *p = &out->process;
+    out->kind = (enum sg_wire_kind)line[0];
+    switch (line[0]) {
+    case 'H':
+        p->state = (enum sg_wire_state)next_word(&c, state_names, COUNT(state_names));
+        next_offsets(&c, p);
+        p->started_ms = next_u64(&c, INT64_MAX);
+        p->pid = next_u64(&c, INT32_MAX);
+        next_id(&c, p->id);
+        break;
+    case 'D':
+        parse_data(&c, scratch, out);
+        break;
+    case 'G':
+        out->channel = next_channel(&c);
+        out->offset = next_u64(&c, INT64_MAX);
+        out->to = next_u64(&c, INT64_MAX);
+        if (out->to <= out->offset)
+            c.bad = true;
+        break;
+    case 'X':
+        p->state = SG_PS_FINISHED;
+        parse_end(&c, p);
+        p->end[0] = next_u64(&c, INT64_MAX);
+        p->end[1] = next_u64(&c, INT64_MAX);
+        break;
+    case 'P':
+        p->state = (enum sg_wire_state)next_word(&c, state_names, COUNT(state_names));
+        p->started_ms = next_u64(&c, INT64_MAX);
+        p->pid = next_u64(&c, INT32_MAX);
+        parse_end(&c, p);
+        next_offsets(&c, p);
+        next_id(&c, p->id);
+        break;
+    case 'M':
+    case 'K':
+        break;
+    case 'E':
+        parse_error(&c, out);
+        break;
+    default:
+        return false;
+    }
+    return !c.bad && c.p == c.end;
+}
+
+/* ---- formatting ---- */
+
+static const char *flags_text(const struct sg_wire_process *p, char out[4])
+{
+    char *o = out;
+    if (p->descendants_hold_output)
+        *o++ = 'd';
+    if (p->output_incomplete)
+        *o++ = 'i';
+    if (o == out)
+        *o++ = '-';
+    *o = '\0';
+    return out;
+}
+
+static const char *how_name(enum sg_wire_how how)
+{
+    return (size_t)how < COUNT(how_names) ? how_names[how] : "unknown";
+}
+
+static int format_data(char *out, const struct sg_wire_line *l)
+{
+    int n = snprintf(out, 64, "D %u %" PRIu64 " ", l->channel, l->offset);
+    size_t len = l->len < SG_WIRE_DATA_MAX ? l->len : SG_WIRE_DATA_MAX;
+    size_t k = (size_t)n + sg_b64_encode(out + n, l->data, len);
+    out[k++] = '\n';
+    return (int)k;
+}
+
+static int format_error(char *out, const struct sg_wire_line *l)
+{
+    int n = snprintf(out, SG_WIRE_LINE_MAX, "E %s %s %s", sg_wire_fail_name(l->fail),
+                     l->errno_name[0] ? l->errno_name : "-", l->text);
+    for (int i = 0; i < n; i++)
+        if (out[i] < 0x20 || out[i] > 0x7e)
+            out[i] = '?';
+    out[n++] = '\n';
+    return n;
+}
+
+size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *l)
+{
+    const struct sg_wire_process *p = &l->process;
+    const char *id = sg_wire_id_valid(p->id, strlen(p->id)) ? p->id : "invalid";
+    char f[4];
+    int n = 0;
+    switch (l->kind) {
+    case SG_WIRE_HELLO:
+        n = snprintf(out, SG_WIRE_LINE_MAX,
+                     "H %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s\n",
+                     sg_wire_state_name(p->state), p->oldest[0], p->end[0], p->oldest[1], p->end[1],
+                     p->started_ms, p->pid, id);
+        break;
+    case SG_WIRE_DATA:
+        n = format_data(out, l);
+        break;
+    case SG_WIRE_GAP:
+        n = snprintf(out, SG_WIRE_LINE_MAX, "G %u %" PRIu64 " %" PRIu64 "\n", l->channel, l->offset, l->to);
+        break;
+    case SG_WIRE_EXIT:
+        n = snprintf(out, SG_WIRE_LINE_MAX, "X %s %" PRIu32 " %s %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+                     how_name(p->how), p->value, flags_text(p, f), p->duration_ms, p->end[0], p->end[1]);
+        break;
+    case SG_WIRE_PROCESS:
+        n = snprintf(out, SG_WIRE_LINE_MAX,
+                     "P %s %" PRIu64 " %" PRIu64 " %s %" PRIu32 " %s %" PRIu64 " %" PRIu64 " %" PRIu64
+                     " %" PRIu64 " %" PRIu64 " %s\n",
+                     sg_wire_state_name(p->state), p->started_ms, p->pid, how_name(p->how), p->value,
+                     flags_text(p, f), p->duration_ms, p->oldest[0], p->end[0], p->oldest[1], p->end[1], id);
+        break;
+    case SG_WIRE_MORE:
+    case SG_WIRE_OK:
+        n = snprintf(out, SG_WIRE_LINE_MAX, "%c\n", (char)l->kind);
+        break;
+    case SG_WIRE_ERROR:
+        n = format_error(out, l);
+        break;
+    }
+    return (size_t)n;
+}

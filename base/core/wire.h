@@ -1,0 +1,102 @@
+/* The lines that the in-sandbox guest prints and the gateway reads, both sides in one place.
+ *
+ * The guest's standard output travels through the upstream's log stream, which is UTF-8 text cut at arbitrary
+ * places.  So everything is printable ASCII in LF-terminated lines of bounded length, and every answer names
+ * its absolute offsets.  A line is a letter, then fields separated by one space:
+ *
+ *   H <state> <out_oldest> <out_end> <err_oldest> <err_end> <started_ms> <pid> <id>   hello: always the first
+ * line D <channel> <offset> <base64>         output bytes; channel 1 stdout, 2 stderr, 3 terminal G <channel>
+ * <from> <to>               bytes from..to are no longer kept (a gap) X <how> <value> <flags> <duration_ms>
+ * <out_end> <err_end>      the end of the process; last line M                                     more to
+ * come: follow again from here; last line P <state> <started_ms> <pid> <how> <value> <flags> <duration_ms>
+ * <out_oldest> <out_end> <err_oldest> <err_end> <id> one process of `list`, or the answer of `status` K done:
+ * the act succeeded; last line E <code> <errno> <text>               failure; code is a word of enum
+ * sg_wire_fail, errno a name such as ENOENT or "-", text is free and printable; last line
+ *
+ * <how> is exit | signal | timeout | unknown | none (none: still running; value is the exit code or the
+ * signal number, 0 otherwise).  <flags> is "-" or letters: d descendants still hold the output, i output
+ * incomplete. <state> is starting | running | finished | not_started | unknown.
+ *
+ * Pure, libc only, no allocation; any thread.
+ */
+#ifndef SG_CORE_WIRE_H
+#define SG_CORE_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SG_WIRE_DATA_MAX = 4096, /* payload bytes of one D line */
+    SG_WIRE_LINE_MAX = 6144, /* longest line, LF included */
+    SG_WIRE_ID_MAX = 64,     /* longest process id */
+    SG_WIRE_TEXT_MAX = 256,
+};
+
+enum sg_wire_kind {
+    SG_WIRE_HELLO = 'H',
+    SG_WIRE_DATA = 'D',
+    SG_WIRE_GAP = 'G',
+    SG_WIRE_EXIT = 'X',
+    SG_WIRE_MORE = 'M',
+    SG_WIRE_PROCESS = 'P',
+    SG_WIRE_OK = 'K',
+    SG_WIRE_ERROR = 'E',
+};
+
+enum sg_wire_state { SG_PS_STARTING, SG_PS_RUNNING, SG_PS_FINISHED, SG_PS_NOT_STARTED, SG_PS_UNKNOWN };
+enum sg_wire_how { SG_HOW_NONE, SG_HOW_EXIT, SG_HOW_SIGNAL, SG_HOW_TIMEOUT, SG_HOW_UNKNOWN };
+
+enum sg_wire_fail {
+    SG_WF_USAGE,       /* bad arguments: a fault of the gateway */
+    SG_WF_NO_RECORD,   /* no process of this id in this session */
+    SG_WF_CONFLICT,    /* the id exists with another spec hash */
+    SG_WF_NOT_STARTED, /* the id carries a tombstone: nothing can start under it */
+    SG_WF_EXEC,        /* the program could not be executed; errno says why; nothing runs */
+    SG_WF_FINISHED,    /* the process has ended: nothing to signal */
+    SG_WF_NO_SPACE,    /* no room for the record; nothing was started */
+    SG_WF_FILE,        /* a file operation failed; errno says why */
+    SG_WF_INTERNAL,
+};
+
+struct sg_wire_process {
+    enum sg_wire_state state;
+    enum sg_wire_how how;
+    uint32_t value; /* exit code or signal number */
+    bool descendants_hold_output;
+    bool output_incomplete;
+    uint64_t oldest[2], end[2]; /* stdout, stderr: first kept offset, offset after the last byte */
+    uint64_t started_ms;        /* wall clock of the sandbox */
+    uint64_t duration_ms;
+    uint64_t pid; /* inside the sandbox; 0 before it started */
+    char id[SG_WIRE_ID_MAX + 1];
+};
+
+struct sg_wire_line {
+    enum sg_wire_kind kind;
+    unsigned channel;               /* D, G */
+    uint64_t offset, to;            /* D: offset; G: offset..to */
+    const unsigned char *data;      /* D: points into the caller's scratch */
+    size_t len;                     /* D */
+    struct sg_wire_process process; /* H (state, offsets, started, pid, id), X (how…, ends), P (all) */
+    enum sg_wire_fail fail;         /* E */
+    char errno_name[16];            /* E; "" when "-" */
+    char text[SG_WIRE_TEXT_MAX];    /* E */
+};
+
+/* Parses one line without its LF.  `scratch` holds the decoded bytes of a D line and must stay while they are
+ * used.  False when the line is malformed in any way (foreign input: nothing is assumed). */
+bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_DATA_MAX],
+                   struct sg_wire_line *out);
+
+/* Formats a line, LF included, into out[SG_WIRE_LINE_MAX]; returns its length.  Of D lines len must be
+ * 1..SG_WIRE_DATA_MAX; ids and texts that would break the line are replaced by '?'. */
+size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *line);
+
+/* [A-Za-z0-9][A-Za-z0-9._-]{0,63}: what a process id may be, on both sides. */
+bool sg_wire_id_valid(const char *id, size_t len);
+
+const char *sg_wire_state_name(enum sg_wire_state s);
+const char *sg_wire_fail_name(enum sg_wire_fail f);
+
+#endif

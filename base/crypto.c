@@ -1,0 +1,95 @@
+#include "base/crypto.h"
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct sg_secret {
+    size_t len;
+    size_t mapped;
+    char bytes[];
+};
+
+bool sg_random(void *out, size_t len)
+{
+    return len <= 0x7fffffff && RAND_bytes(out, (int)len) == 1;
+}
+
+bool sg_random_id(char *out, const char *prefix, size_t n)
+{
+    static const char alphabet[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    size_t k = strlen(prefix);
+    memcpy(out, prefix, k);
+    for (size_t i = 0; i < n;) {
+        unsigned char b[32];
+        if (!sg_random(b, sizeof b))
+            return false;
+        for (size_t j = 0; j < sizeof b && i < n; j++)
+            if (b[j] < 252) /* 252 = 7 * 36: no modulo bias */
+                out[k + i++] = alphabet[b[j] % 36];
+    }
+    out[k + n] = '\0';
+    return true;
+}
+
+void sg_sha256(const void *data, size_t len, unsigned char out[32])
+{
+    SHA256(data, len, out);
+}
+
+void sg_hex(char *out, const void *data, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *p = data;
+    for (size_t i = 0; i < len; i++) {
+        out[2 * i] = digits[p[i] >> 4];
+        out[2 * i + 1] = digits[p[i] & 15];
+    }
+    out[2 * len] = '\0';
+}
+
+bool sg_equal_ct(const void *a, const void *b, size_t len)
+{
+    return CRYPTO_memcmp(a, b, len) == 0;
+}
+
+struct sg_secret *sg_secret_new(const char *bytes, size_t len)
+{
+    /* A mapping of its own: locking and MADV_DONTDUMP work on whole pages. */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t need = sizeof(struct sg_secret) + len + 1;
+    size_t mapped = (need + page - 1) / page * page;
+    struct sg_secret *s = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (s == MAP_FAILED)
+        return NULL;
+    (void)mlock(s, mapped); /* RLIMIT_MEMLOCK may forbid it; the dump mark below still holds */
+    (void)madvise(s, mapped, MADV_DONTDUMP);
+    s->len = len;
+    s->mapped = mapped;
+    memcpy(s->bytes, bytes, len);
+    s->bytes[len] = '\0';
+    return s;
+}
+
+const char *sg_secret_bytes(const struct sg_secret *s)
+{
+    return s->bytes;
+}
+
+size_t sg_secret_len(const struct sg_secret *s)
+{
+    return s->len;
+}
+
+void sg_secret_free(struct sg_secret *s)
+{
+    if (!s)
+        return;
+    size_t mapped = s->mapped;
+    explicit_bzero(s, mapped);
+    munmap(s, mapped);
+}

@@ -1,0 +1,28 @@
+/* Thin wrappers over OpenSSL, and secrets.  Any thread. */
+#ifndef SG_BASE_CRYPTO_H
+#define SG_BASE_CRYPTO_H
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Fills out with random bytes; false when the system has none to give. */
+SG_MUST_CHECK bool sg_random(void *out, size_t len);
+/* A random identifier: prefix + n characters of [0-9a-z]; out must hold strlen(prefix) + n + 1. */
+SG_MUST_CHECK bool sg_random_id(char *out, const char *prefix, size_t n);
+void sg_sha256(const void *data, size_t len, unsigned char out[32]);
+void sg_hex(char *out, const void *data, size_t len); /* 2*len + 1 characters */
+/* Constant time over `len` bytes. */
+bool sg_equal_ct(const void *a, const void *b, size_t len);
+
+/* A secret string: locked into memory where the limit allows, left out of core dumps, wiped when freed.  It
+ * has no printing function; its bytes are asked for where they are sent and nowhere else. */
+struct sg_secret;
+/* Copies; NULL when out of memory. */
+struct sg_secret *sg_secret_new(const char *bytes, size_t len);
+const char *sg_secret_bytes(const struct sg_secret *s); /* NUL-terminated */
+size_t sg_secret_len(const struct sg_secret *s);
+void sg_secret_free(struct sg_secret *s); /* NULL is fine */
+
+#endif
