@@ -224,7 +224,16 @@ bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_D
         next_id(&c, p->id);
         break;
     case 'M':
+        break;
     case 'K':
+        if (c.p < c.end) { /* an optional word: what kind of success */
+            size_t n;
+            const char *word = next_field(&c, &n);
+            if (n >= sizeof out->text)
+                c.bad = true;
+            else
+                memcpy(out->text, word, n);
+        }
         break;
     case 'E':
         parse_error(&c, out);
@@ -306,8 +315,10 @@ size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *l)
                      flags_text(p, f), p->duration_ms, p->oldest[0], p->end[0], p->oldest[1], p->end[1], id);
         break;
     case SG_WIRE_MORE:
+        n = snprintf(out, SG_WIRE_LINE_MAX, "M\n");
+        break;
     case SG_WIRE_OK:
-        n = snprintf(out, SG_WIRE_LINE_MAX, "%c\n", (char)l->kind);
+        n = snprintf(out, SG_WIRE_LINE_MAX, "K%s%s\n", l->text[0] ? " " : "", l->text);
         break;
     case SG_WIRE_ERROR:
         n = format_error(out, l);

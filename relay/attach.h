@@ -1,0 +1,41 @@
+/* The WebSocket protocol sandgate.v1 over any message transport: hello, output frames at offsets, gap, exit,
+ * error. Knows nothing of sockets.  Loop thread.
+ */
+#ifndef SG_RELAY_ATTACH_H
+#define SG_RELAY_ATTACH_H
+
+#include "relay/relay.h"
+
+struct attach_io {
+    /* Queues one message (text or binary), head and body together.  False: the peer is gone. */
+    bool (*send)(void *io, bool text, const void *head, size_t head_len, const void *body, size_t body_len);
+    /* Bytes queued and not yet written. */
+    size_t (*queued)(void *io);
+    /* Sends a close frame after what is queued; attach is told by attach_gone later. */
+    void (*close)(void *io, int code, const char *reason);
+};
+
+enum attach_format { ATTACH_BINARY, ATTACH_JSON }; /* sandgate.v1, sandgate.v1.json */
+
+struct attach_spec {
+    struct relay_session session;
+    const char *sandbox;
+    const char *id;
+    uint64_t offset[2];
+    enum attach_format format;
+};
+
+struct attach;
+/* Begins at once (the socket is open).  NULL when out of memory; the caller closes with 1011. */
+struct attach *attach_start(struct relay *r, const struct attach_spec *s, const struct attach_io *io,
+                            void *io_arg);
+/* A whole message from the client. */
+void attach_message(struct attach *a, bool text, const void *data, size_t len);
+/* The transport's queue fell below half of its limit. */
+void attach_drained(struct attach *a);
+/* The socket is closed, by either side; a is freed. */
+void attach_gone(struct attach *a);
+/* The gateway drains: close 1001. */
+void attach_drain(struct attach *a);
+
+#endif

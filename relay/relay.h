@@ -1,0 +1,118 @@
+/* Process streams: exact bytes at offsets, whatever happens to the connections that carry them.
+ *
+ * A process is addressed by its session and id; the guest in the sandbox holds its record, so any gateway can
+ * serve any process.  Everything here runs on the loop's thread and never blocks.
+ */
+#ifndef SG_RELAY_H
+#define SG_RELAY_H
+
+#include "guestlink/guestlink.h"
+
+struct relay;
+struct relay *relay_new(struct sg_loop *loop, struct guestlink *g);
+/* Ends every follower and run with DRAINING. */
+void relay_free(struct relay *r);
+
+struct relay_session { /* copied wherever it is given */
+    const char *session_id;
+    const char *arch; /* NULL: amd64 */
+    const char *cwd;  /* the session's working directory, absolute */
+};
+
+/* ---- follow: one process's output from given offsets ---- */
+
+struct relay_process { /* what is known of a process */
+    struct sg_wire_process p;
+};
+
+struct follower_events {
+    /* First, and once only: the process exists; its state and offsets. */
+    void (*on_hello)(void *arg, const struct sg_wire_process *p);
+    /* Bytes at `offset` of stream 0 (stdout) or 1 (stderr): contiguous, none twice.  False pauses. */
+    bool (*on_data)(void *arg, int stream, uint64_t offset, const void *data, size_t len);
+    /* from..to are no longer kept; the next byte is at `to`. */
+    void (*on_gap)(void *arg, int stream, uint64_t from, uint64_t to);
+    /* The end, once: p set when the process ended (how, value, flags, end offsets) or, for a bounded read,
+     * when all that was asked for has been delivered (how may be NONE); else e (STALE_SESSION when the
+     * session ended, PROCESS_NOT_FOUND, OUTPUT_EVICTED, UPSTREAM_…). */
+    void (*on_end)(void *arg, const struct sg_wire_process *p, const struct sg_error *e);
+};
+
+struct follow_spec {
+    struct relay_session session;
+    const char *id;
+    uint64_t offset[2];
+    int only;        /* -1 both; 0 or 1: that stream alone */
+    bool bounded;    /* a read: deliver what is there (at most limit), do not wait for the end */
+    uint64_t limit;  /* bounded: bytes at most; 0: all up to the end at hello time */
+    int64_t wait_ms; /* bounded: wait this long for a first byte or the exit */
+};
+
+struct follower;
+/* Survives cuts of the upstream stream: asks again from where it is, with backoff; gives up after 60 s
+ * without one successful answer. */
+struct follower *follower_open(struct relay *r, const struct follow_spec *s, const struct follower_events *ev,
+                               void *arg, struct sg_error *e);
+void follower_resume(struct follower *f);
+/* No further callbacks; may be called inside any callback. */
+void follower_close(struct follower *f);
+
+/* ---- start ---- */
+
+struct process_spec {
+    struct relay_session session;
+    const char *id;          /* caller's or generated; valid by sg_wire_id_valid */
+    const char *const *argv; /* NULL-terminated */
+    const char *cwd;         /* NULL: the session's */
+    json_t *env;             /* object of strings or NULL */
+    bool env_replace;
+    bool sudo;
+    int64_t timeout_ms;   /* 0: none */
+    int64_t retain_bytes; /* 0: the default */
+};
+/* Hash of everything that makes the process what it is: the same id with another hash is a conflict. hex[65].
+ */
+void process_spec_hash(const struct process_spec *s, char hex[65]);
+
+/* Starts and returns when it runs: exactly once, also when answers are lost (settled by the guest's record).
+ * p: the state after the start; else e with the outcome. */
+typedef void process_start_fn(void *arg, const struct sg_wire_process *p, const struct sg_error *e);
+SG_MUST_CHECK enum sg_code process_start(struct relay *r, const struct process_spec *s,
+                                         process_start_fn *done, void *arg, struct sg_error *e);
+
+/* ---- run: start, collect, answer; one upstream call when it is short ---- */
+
+struct run_result {
+    struct sg_wire_process p; /* how NONE: still running when wait_ms was over */
+    const char *out[2];       /* the first max_output bytes of stdout and stderr, borrowed */
+    size_t len[2];
+    bool truncated; /* more was printed than max_output, or evicted before it was read */
+    bool output_complete;
+};
+typedef void run_done_fn(void *arg, const struct run_result *res, const struct sg_error *e);
+struct run;
+/* max_output: bytes kept per stream; wait_ms: answer then even when it still runs. */
+struct run *run_start(struct relay *r, const struct process_spec *s, size_t max_output, int64_t wait_ms,
+                      run_done_fn *done, void *arg, struct sg_error *e);
+/* Stops listening; the process goes on. */
+void run_cancel(struct run *run);
+
+/* ---- single acts ---- */
+
+/* status (wait_ms: until it ended or the time is over) and list. */
+typedef void process_status_fn(void *arg, const struct sg_wire_process *list, size_t n,
+                               const struct sg_error *e);
+SG_MUST_CHECK enum sg_code process_status(struct relay *r, const struct relay_session *s, const char *id,
+                                          int64_t wait_ms, process_status_fn *done, void *arg,
+                                          struct sg_error *e);
+SG_MUST_CHECK enum sg_code process_list(struct relay *r, const struct relay_session *s,
+                                        process_status_fn *done, void *arg, struct sg_error *e);
+/* Any act that answers K or E: signal, remove.  `sudo` runs it as root (for processes started with sudo). */
+typedef void process_act_fn(void *arg, const struct sg_error *e);
+SG_MUST_CHECK enum sg_code process_signal(struct relay *r, const struct relay_session *s, const char *id,
+                                          int signal_number, bool only_program, bool sudo,
+                                          process_act_fn *done, void *arg, struct sg_error *e);
+SG_MUST_CHECK enum sg_code process_remove(struct relay *r, const struct relay_session *s, const char *id,
+                                          process_act_fn *done, void *arg, struct sg_error *e);
+
+#endif

@@ -1,0 +1,111 @@
+/* One upstream: Vercel's Sandbox API at a base URL, with one set of credentials.
+ *
+ * The client lives on one loop.  Asynchronous calls are made on the loop's thread and answer there; the
+ * blocking forms (vercel_wait_json and the typed functions over it) are for worker threads: they post to the
+ * loop and wait.
+ *
+ * Retries (the only place that retries): a request is sent again only when that is safe — `idempotent`, or
+ * proven not to have left — honouring Retry-After, with exponential backoff, jitter, and at most
+ * config.retries more attempts within config.retry_budget_ms.  A POST that is not idempotent is never sent
+ * twice once a byte left. `outcome` in an error says what is known: not_sent (no byte left), not_started (the
+ * upstream refused: 4xx), unknown (bytes left, no valid answer, or 5xx).
+ */
+#ifndef SG_VERCEL_CLIENT_H
+#define SG_VERCEL_CLIENT_H
+
+#include "base/crypto.h"
+#include "base/error.h"
+#include "base/loop.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vercel_config {
+    const char *base_url;    /* e.g. https://vercel.com/api; http:// is allowed; no trailing slash needed */
+    const char *team_id;     /* sent as teamId; NULL: not sent (OIDC tokens know it) */
+    const char *project_id;  /* NULL: not sent */
+    const char *proxy;       /* HTTP(S) proxy URL; NULL: none, whatever the environment says */
+    const char *ca_bundle;   /* PEM file; NULL: the system's */
+    struct sg_secret *token; /* taken over */
+    int64_t connect_timeout_ms; /* 0: 5000 */
+    int64_t timeout_ms;         /* whole control call, 0: 30000; stop and resume get 10 minutes */
+    int retries;                /* further attempts, default 2 when negative */
+    int64_t retry_budget_ms;    /* 0: 10000 */
+};
+
+struct vercel_client;
+
+/* Copies the strings.  Needs curl_global_init done.  INVALID_FIELD for an unusable URL or CA file. */
+SG_MUST_CHECK enum sg_code vercel_client_new(struct sg_loop *loop, const struct vercel_config *config,
+                                             struct vercel_client **out, struct sg_error *e);
+/* Loop thread; every call in flight ends with UPSTREAM_UNREACHABLE first (outcome as known). */
+void vercel_client_free(struct vercel_client *c);
+const char *vercel_project_id(const struct vercel_client *c); /* NULL when not set */
+
+/* ---- the general call ---- */
+
+enum vercel_class {
+    VERCEL_CONTROL, /* short JSON */
+    VERCEL_LOGS,    /* long NDJSON streams */
+    VERCEL_BULK     /* file bodies; HTTP/1.1 only */
+};
+
+/* Where a streamed request body comes from.  Fills buf with at most cap bytes; 0 is the end,
+ * VERCEL_READ_PAUSE means nothing now (call vercel_call_resume later), VERCEL_READ_ABORT gives the call up.
+ */
+#define VERCEL_READ_PAUSE ((size_t)-1)
+#define VERCEL_READ_ABORT ((size_t)-2)
+typedef size_t vercel_read_fn(void *arg, char *buf, size_t cap);
+
+struct vercel_request {
+    const char *method;       /* "GET" … */
+    const char *path;         /* "/v2/sandboxes/a%20b", encoded, without query */
+    const char *query;        /* "resume=true&limit=5", encoded; teamId is added by the client; NULL: none */
+    const char *content_type; /* NULL: application/json */
+    const char *extra_header; /* "x-cwd: /"; NULL: none */
+    const char *body;         /* copied; NULL: none (Content-Length: 0 for POST) */
+    size_t body_len;
+    vercel_read_fn *read; /* streamed body instead of `body`; never sent again */
+    int64_t read_size;    /* its size; -1: chunked */
+    enum vercel_class class;
+    bool idempotent;
+    int64_t timeout_ms; /* 0: the client's; -1: none (streams: then only stalls of the TCP peer end it) */
+};
+
+struct vercel_events {
+    /* Status 2xx and its head arrived; at most once.  May be NULL. */
+    void (*on_head)(void *arg, int status, const char *content_type, int64_t content_length);
+    /* Body of a 2xx answer.  False pauses: the same bytes come again after vercel_call_resume. */
+    bool (*on_data)(void *arg, const char *data, size_t len);
+    /* The end, exactly once unless cancelled; e is NULL for a complete 2xx answer.  The call is dead
+     * afterwards. */
+    void (*on_done)(void *arg, const struct sg_error *e);
+};
+
+struct vercel_call;
+/* Loop thread.  NULL with *e filled when it could not even begin (outcome not_sent); on_done is not called
+ * then. No callback runs before this returns. */
+struct vercel_call *vercel_call_start(struct vercel_client *c, const struct vercel_request *r,
+                                      const struct vercel_events *ev, void *arg, struct sg_error *e);
+/* Continues a paused on_data or read.  Loop thread; not from inside on_data. */
+void vercel_call_resume(struct vercel_call *call);
+/* Drops it without further callbacks.  Loop thread; may be called inside any callback. */
+void vercel_call_cancel(struct vercel_call *call);
+
+/* ---- JSON calls ---- */
+
+/* Asynchronous: done once, on the loop; `json` is borrowed and NULL when e is set.  The answer is limited to
+ * 8 MiB and must be a JSON object, else UPSTREAM_BAD_RESPONSE. */
+typedef void vercel_json_fn(void *arg, json_t *json, const struct sg_error *e);
+struct vercel_call *vercel_json_start(struct vercel_client *c, const struct vercel_request *r,
+                                      vercel_json_fn *done, void *arg, struct sg_error *e);
+/* Blocking: any thread but the loop's.  *out is a new reference. */
+SG_MUST_CHECK enum sg_code vercel_wait_json(struct vercel_client *c, const struct vercel_request *r,
+                                            json_t **out, struct sg_error *e);
+
+/* Calls made so far (attempts that sent bytes), for tests and metrics.  Any thread. */
+uint64_t vercel_attempts(const struct vercel_client *c);
+
+#endif

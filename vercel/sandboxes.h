@@ -1,0 +1,77 @@
+/* Sandboxes and sessions: one blocking function per endpoint, for worker threads.
+ * Source: Vercel's Sandbox REST API, generations v2 and v4.
+ */
+#ifndef SG_VERCEL_SANDBOXES_H
+#define SG_VERCEL_SANDBOXES_H
+
+#include "vercel/client.h"
+
+enum vercel_status {
+    VERCEL_PENDING,
+    VERCEL_RUNNING,
+    VERCEL_STOPPING,
+    VERCEL_STOPPED,
+    VERCEL_FAILED,
+    VERCEL_ABORTED,
+    VERCEL_SNAPSHOTTING,
+    VERCEL_STATUS_OTHER /* a value this client does not know */
+};
+const char *vercel_status_name(enum vercel_status s);
+
+struct vercel_route {
+    const char *url, *subdomain;
+    int port;
+};
+
+/* A sandbox with its current session and routes, as one answer described it.  Strings live as long as the
+ * struct; absent ones are NULL, absent numbers -1. */
+struct vercel_sandbox {
+    json_t *doc; /* owns everything below */
+    const char *name, *region, *image, *runtime, *cwd, *architecture, *current_snapshot_id;
+    bool persistent, resumed;
+    enum vercel_status status;
+    int64_t vcpus, memory_mb, timeout_ms, created_at, updated_at, expires_at, status_updated_at;
+    int64_t snapshot_expiration_ms, keep_count, keep_delete_evicted /* -1 absent, 0, 1 */;
+    json_t *tags; /* object or NULL, borrowed */
+    const char *session_id;
+    enum vercel_status session_status; /* VERCEL_STATUS_OTHER when the answer had no session */
+    const char *session_cwd;
+    int64_t session_started_at, session_timeout_ms;
+    struct vercel_route *routes;
+    size_t nroutes;
+};
+void vercel_sandbox_clear(struct vercel_sandbox *s);
+/* Reads {sandbox, session?, routes?, resumed?}.  UPSTREAM_BAD_RESPONSE when a required field is missing or
+ * has the wrong type.  Takes no reference of its own unless it succeeds.  Pure. */
+SG_MUST_CHECK enum sg_code vercel_sandbox_parse(json_t *answer, struct vercel_sandbox *out,
+                                                struct sg_error *e);
+
+/* `body` is the request object without projectId (added here); borrowed.  POST /v2 when it has `runtime`,
+ * else /v4, never sent twice.  SANDBOX_EXISTS for 409 and for 400 with a text that says the name is taken. */
+SG_MUST_CHECK enum sg_code vercel_create(struct vercel_client *c, json_t *body, struct vercel_sandbox *out,
+                                         struct sg_error *e);
+/* GET {name}; resume asks for a running session (waits up to 10 minutes).  SANDBOX_NOT_FOUND, NOT_RESUMABLE,
+ * SNAPSHOT_GONE, SANDBOX_TRANSITION … */
+SG_MUST_CHECK enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume,
+                                      struct vercel_sandbox *out, struct sg_error *e);
+/* The same on the loop, with the answer borrowed during the callback. */
+typedef void vercel_get_fn(void *arg, const struct vercel_sandbox *s, const struct sg_error *e);
+struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, bool resume,
+                                     vercel_get_fn *done, void *arg, struct sg_error *e);
+/* {sandboxes, pagination}: *out is the raw answer, checked to hold both. */
+struct vercel_list_query {
+    int limit;                                                     /* 1..50 */
+    const char *cursor, *sort_by, *sort_order, *name_prefix, *tag; /* tag "key:value"; NULL: not sent */
+};
+SG_MUST_CHECK enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query *q,
+                                       json_t **out, struct sg_error *e);
+/* Reads one entry of a list's `sandboxes` (a sandbox without session and routes). */
+SG_MUST_CHECK enum sg_code vercel_sandbox_parse_entry(json_t *entry, struct vercel_sandbox *out,
+                                                      struct sg_error *e);
+/* DELETE {name}; an absent one is SANDBOX_NOT_FOUND (the caller decides). */
+SG_MUST_CHECK enum sg_code vercel_delete(struct vercel_client *c, const char *name,
+                                         bool delete_orphan_snapshots, struct sg_error *e);
+/* POST …/{session}/stop, blocking until stopped (10 minutes); stopping a stopped one succeeds. */
+SG_MUST_CHECK enum sg_code vercel_stop(struct vercel_client *c, const char *session_id, struct sg_error *e);
+
+#endif
