@@ -1,0 +1,71 @@
+/* Configuration: one option table fills one plain struct.  Order: defaults, file (INI), environment
+ * (SANDGATE_<SECTION>_<KEY>), command line.  Unknown sections and keys are refused with file, line and the
+ * nearest known name.  A value of `…_file` keys is read at load time.  Nobody but main includes this.
+ */
+#ifndef SG_CONFIG_H
+#define SG_CONFIG_H
+
+#include "base/crypto.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct config {
+    /* [server] */
+    char *listen; /* HOST:PORT or [V6]:PORT */
+    int64_t max_connections;
+    int64_t max_websockets;
+    int64_t max_json_body;
+    int64_t workers;
+    int64_t idle_timeout_ms; /* of a keep-alive connection */
+    int64_t drain_timeout_ms;
+    char *log_level;
+    char *log_format; /* json, text */
+    /* [auth] */
+    char *tokens_file;
+    /* [upstream] */
+    char *url;
+    char *credentials; /* explicit, env */
+    struct sg_secret *token;
+    char *token_file;
+    char *team_id;
+    char *project_id;
+    char *proxy;
+    char *ca_bundle;
+    int64_t connect_timeout_ms;
+    int64_t timeout_ms;
+    int64_t retries;
+    int64_t retry_budget_ms;
+    /* [relay] */
+    int64_t retain_bytes;
+    int64_t run_max_output;
+};
+
+struct config_override { /* from the command line: "server.listen", "127.0.0.1:0" */
+    const char *key, *value;
+};
+
+/* Loads defaults, then `path` (NULL: none), then the environment, then overrides.  On failure detail says
+ * where
+ * ("sandgate.ini:12: unknown key \"lisen\" in [server]; did you mean \"listen\"?").  *out is freed by
+ * config_free. */
+SG_MUST_CHECK enum sg_code config_load(const char *path, const struct config_override *overrides, size_t n,
+                                       struct config **out, struct sg_error *e);
+void config_free(struct config *c);
+
+/* Credentials in force: explicit values, or with credentials = env the documented order (token option,
+ * VERCEL_OIDC_TOKEN, VERCEL_TOKEN; team_id, VERCEL_TEAM_ID, VERCEL_ORG_ID; project_id, VERCEL_PROJECT_ID;
+ * blanks count as unset; a JWT alone gives team and project from its claims; an expired one is refused naming
+ * the expiry). Moves what it found into c->token, team_id, project_id.  Missing ones: a sentence naming what
+ * to set. */
+SG_MUST_CHECK enum sg_code config_resolve_credentials(struct config *c, struct sg_error *e);
+
+/* For --help, docs and the example file: every option with section, key, type, default, one line. */
+struct config_option {
+    const char *section, *key, *dflt, *help;
+    bool secret;
+};
+const struct config_option *config_options(size_t *n);
+
+#endif

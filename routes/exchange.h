@@ -1,0 +1,116 @@
+/* One HTTP request and its answer, as a route handler sees it.  The HTTP server implements this; handlers and
+ * everything they call stay free of its library.
+ *
+ * Kinds of handler (struct route, routes/table.h):
+ *   ROUTE_WORKER   runs on a worker thread, may block, and must have answered when it returns.
+ *   ROUTE_LOOP     runs on the loop thread, must not block, may answer later.
+ *   ROUTE_UPLOAD   as LOOP, called when the head is in; takes the body with ex_receive.
+ *   ROUTE_UPGRADE  as LOOP, for WebSocket handshakes (the gate has checked the headers); answers with an
+ * error or with ex_upgrade. JSON bodies of WORKER and LOOP routes were collected and parsed before the
+ * handler runs (ex->body).
+ *
+ * An exchange is owned by the server and valid until its answer is complete; a LOOP handler that answers
+ * later must watch ex_on_gone.
+ */
+#ifndef SG_ROUTES_EXCHANGE_H
+#define SG_ROUTES_EXCHANGE_H
+
+#include "base/error.h"
+#include "base/loop.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { EX_MAX_PARAMS = 4 };
+
+struct gateway;   /* routes/gateway.h: what handlers work with */
+struct principal; /* auth/tokens.h */
+
+struct exchange {
+    struct gateway *gw;
+    const char *method;
+    const char *params[EX_MAX_PARAMS]; /* decoded path captures, in order; never contain NUL or '/' */
+    const struct principal *who;       /* NULL only on routes without auth */
+    const char *request_id;
+    json_t *body;           /* the parsed object; NULL on routes without a JSON body */
+    int64_t content_length; /* of the request; -1: chunked or none */
+};
+
+/* Decoded query value; NULL when absent.  len counts NULs, which a value may contain. */
+const char *ex_query(struct exchange *ex, const char *key, size_t *len);
+/* Refuses query keys that are not in `allowed` (NULL-terminated): UNKNOWN_FIELD with "?key" as pointer. */
+SG_MUST_CHECK enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[],
+                                         struct sg_error *e);
+/* Integer query value in min..max; absent leaves *out. */
+SG_MUST_CHECK enum sg_code ex_query_int(struct exchange *ex, const char *key, int64_t min, int64_t max,
+                                        int64_t *out, struct sg_error *e);
+const char *ex_header(struct exchange *ex, const char *name);
+
+/* Response headers, before answering.  Values with CR, LF or NUL are dropped and logged.  Copied. */
+void ex_set_header(struct exchange *ex, const char *name, const char *value);
+
+/* Answers, exactly one per exchange.  json is taken over. */
+void ex_answer_json(struct exchange *ex, int status, json_t *json);
+void ex_answer_empty(struct exchange *ex, int status);
+/* A problem document (RFC 9457) from e. */
+void ex_fail(struct exchange *ex, const struct sg_error *e);
+
+/* fn(arg) once, on the loop, if the client leaves before the answer is complete; the exchange still has to be
+ * answered (the answer goes nowhere).  NULL unsets.  LOOP, UPLOAD, UPGRADE handlers only. */
+void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg);
+
+/* ---- streamed answer (loop) ---- */
+
+struct ex_stream;
+/* Sends the head; length -1: unknown (chunked).  on_drain(arg): the queue fell below EX_STREAM_LOW.
+ * on_gone(arg): the client left; the stream is dead and must not be touched again.  NULL when out of memory
+ * (the exchange was answered with an error then). */
+enum { EX_STREAM_HIGH = 256 * 1024, EX_STREAM_LOW = 64 * 1024 };
+struct ex_stream *ex_stream_begin(struct exchange *ex, int status, const char *content_type, int64_t length,
+                                  void (*on_drain)(void *arg), void (*on_gone)(void *arg), void *arg);
+/* Copies into the queue; false when out of memory (abort then).  Stop writing above EX_STREAM_HIGH and wait
+ * for on_drain. */
+bool ex_stream_write(struct ex_stream *s, const void *data, size_t len);
+size_t ex_stream_queued(const struct ex_stream *s);
+/* The regular end.  The stream is gone after this. */
+void ex_stream_end(struct ex_stream *s);
+/* Cuts the connection so that the client sees an incomplete answer. */
+void ex_stream_abort(struct ex_stream *s);
+
+/* ---- request body (UPLOAD) ---- */
+
+struct ex_sink {
+    /* Bytes of the body; returns how many were taken.  Fewer than len pauses until ex_receive_resume. */
+    size_t (*on_data)(void *arg, const char *data, size_t len);
+    /* The body is complete. */
+    void (*on_end)(void *arg);
+};
+/* Starts receiving.  A client that leaves is told by ex_on_gone. */
+void ex_receive(struct exchange *ex, const struct ex_sink *sink, void *arg);
+void ex_receive_resume(struct exchange *ex);
+
+/* ---- WebSocket (UPGRADE) ---- */
+
+struct ws;
+struct ws_events {
+    void (*on_open)(void *arg, struct ws *ws);
+    void (*on_message)(void *arg, bool text, const void *data, size_t len);
+    void (*on_drain)(void *arg);    /* the write queue fell below WS_QUEUE_LOW */
+    void (*on_closed)(void *arg);   /* last callback */
+    void (*on_shutdown)(void *arg); /* the gateway drains: end soon, with close code 1001 */
+};
+enum { WS_QUEUE_HIGH = 512 * 1024, WS_QUEUE_LOW = 128 * 1024 };
+/* True when the client offered this subprotocol. */
+bool ex_ws_offers(struct exchange *ex, const char *protocol);
+/* Answers 101 with `protocol`; the exchange is over, the socket lives on as a struct ws. */
+void ex_upgrade(struct exchange *ex, const char *protocol, const struct ws_events *ev, void *arg);
+/* Queues one message made of two parts.  False: the socket is closing, or out of memory. */
+bool ws_send(struct ws *ws, bool text, const void *head, size_t head_len, const void *body, size_t body_len);
+size_t ws_queued(const struct ws *ws);
+/* Sends a close frame after what is queued; on_closed follows when the peer answered or five seconds later.
+ */
+void ws_close(struct ws *ws, int code, const char *reason);
+
+#endif

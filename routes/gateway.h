@@ -1,0 +1,22 @@
+/* What route handlers work with: handed down by main, never changed while the server runs. */
+#ifndef SG_ROUTES_GATEWAY_H
+#define SG_ROUTES_GATEWAY_H
+
+#include "control/sandboxes.h"
+#include "guestlink/guestlink.h"
+#include "relay/relay.h"
+
+#include <stdatomic.h>
+
+struct gateway {
+    struct sg_loop *loop;
+    struct vercel_client *vercel;
+    struct guestlink *guestlink;
+    struct relay *relay;
+    struct control *control;
+    _Atomic bool draining;
+    const char *version; /* "0.1.0 (commit …)" */
+    size_t max_json_body;
+};
+
+#endif
