@@ -6,8 +6,8 @@
  *   ROUTE_LOOP     runs on the loop thread, must not block, may answer later.
  *   ROUTE_UPLOAD   as LOOP, called when the head is in; takes the body with ex_receive.
  *   ROUTE_UPGRADE  as LOOP, for WebSocket handshakes (the gate has checked the headers); answers with an
- * error or with ex_upgrade. JSON bodies of WORKER and LOOP routes were collected and parsed before the
- * handler runs (ex->body).
+ *                  error or with ex_upgrade.
+ * JSON bodies of WORKER and LOOP routes were collected and parsed before the handler runs (ex->body).
  *
  * An exchange is owned by the server and valid until its answer is complete; a LOOP handler that answers
  * later must watch ex_on_gone.

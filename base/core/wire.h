@@ -4,14 +4,23 @@
  * places.  So everything is printable ASCII in LF-terminated lines of bounded length, and every answer names
  * its absolute offsets.  A line is a letter, then fields separated by one space:
  *
- *   H <state> <out_oldest> <out_end> <err_oldest> <err_end> <started_ms> <pid> <id>   hello: always the first
- * line D <channel> <offset> <base64>         output bytes; channel 1 stdout, 2 stderr, 3 terminal G <channel>
- * <from> <to>               bytes from..to are no longer kept (a gap) X <how> <value> <flags> <duration_ms>
- * <out_end> <err_end>      the end of the process; last line M                                     more to
- * come: follow again from here; last line P <state> <started_ms> <pid> <how> <value> <flags> <duration_ms>
- * <out_oldest> <out_end> <err_oldest> <err_end> <id> one process of `list`, or the answer of `status` K done:
- * the act succeeded; last line E <code> <errno> <text>               failure; code is a word of enum
- * sg_wire_fail, errno a name such as ENOENT or "-", text is free and printable; last line
+ *   H <state> <out_oldest> <out_end> <err_oldest> <err_end> <started_ms> <pid> <id>
+ *       hello: always the first line of run, start, follow and settle
+ *   D <channel> <offset> <base64>
+ *       output bytes; channel 1 stdout, 2 stderr, 3 terminal
+ *   G <channel> <from> <to>
+ *       bytes from..to are no longer kept (a gap)
+ *   X <how> <value> <flags> <duration_ms> <out_end> <err_end>
+ *       the end of the process; last line
+ *   M
+ *       more to come: follow again from here; last line
+ *   P <state> <started_ms> <pid> <how> <value> <flags> <duration_ms> <out_oldest> <out_end> <err_oldest> <err_end> <id>
+ *       one process of list, or the answer of status
+ *   K [<word>]
+ *       done: the act succeeded; last line.  commit says "created" when the path did not exist before
+ *   E <code> <errno> <text>
+ *       failure; code is a word of enum sg_wire_fail, errno a name such as ENOENT or "-", text is free and
+ *       printable; last line
  *
  * <how> is exit | signal | timeout | unknown | none (none: still running; value is the exit code or the
  * signal number, 0 otherwise).  <flags> is "-" or letters: d descendants still hold the output, i output
