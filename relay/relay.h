@@ -28,13 +28,16 @@ struct relay_process { /* what is known of a process */
 struct follower_events {
     /* First, and once only: the process exists; its state and offsets. */
     void (*on_hello)(void *arg, const struct sg_wire_process *p);
-    /* Bytes at `offset` of stream 0 (stdout) or 1 (stderr): contiguous, none twice.  False pauses. */
+    /* Bytes at `offset` of stream 0 (stdout) or 1 (stderr): contiguous, none twice.  They are taken either
+     * way; false pauses what follows until follower_resume. */
     bool (*on_data)(void *arg, int stream, uint64_t offset, const void *data, size_t len);
-    /* from..to are no longer kept; the next byte is at `to`. */
+    /* from..to are no longer kept; the next byte is at `to`.  Not for bounded reads: those end with
+     * OUTPUT_EVICTED. */
     void (*on_gap)(void *arg, int stream, uint64_t from, uint64_t to);
     /* The end, once: p set when the process ended (how, value, flags, end offsets) or, for a bounded read,
      * when all that was asked for has been delivered (how may be NONE); else e (STALE_SESSION when the
-     * session ended, PROCESS_NOT_FOUND, OUTPUT_EVICTED, UPSTREAM_…). */
+     * session ended, PROCESS_NOT_FOUND, OUTPUT_EVICTED, UPSTREAM_…).  When the missing tail of an ended
+     * process cannot be read, p with output_incomplete.  The follower stays until follower_close. */
     void (*on_end)(void *arg, const struct sg_wire_process *p, const struct sg_error *e);
 };
 
@@ -54,7 +57,7 @@ struct follower;
 struct follower *follower_open(struct relay *r, const struct follow_spec *s, const struct follower_events *ev,
                                void *arg, struct sg_error *e);
 void follower_resume(struct follower *f);
-/* No further callbacks; may be called inside any callback. */
+/* No further callbacks; may be called inside any callback, and must be called once, after on_end too. */
 void follower_close(struct follower *f);
 
 /* ---- start ---- */
@@ -94,7 +97,8 @@ struct run;
 /* max_output: bytes kept per stream; wait_ms: answer then even when it still runs. */
 struct run *run_start(struct relay *r, const struct process_spec *s, size_t max_output, int64_t wait_ms,
                       run_done_fn *done, void *arg, struct sg_error *e);
-/* Stops listening; the process goes on. */
+/* Stops listening before `done` was called; the process goes on (a start under way is completed).  After
+ * `done` the run is gone. */
 void run_cancel(struct run *run);
 
 /* ---- single acts ---- */
