@@ -30,7 +30,9 @@ struct config {
     struct sg_secret *token;
     char *token_file;
     char *team_id;
+    char *team_id_file;
     char *project_id;
+    char *project_id_file;
     char *proxy;
     char *ca_bundle;
     int64_t connect_timeout_ms;

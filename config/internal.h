@@ -1,0 +1,48 @@
+/* What the files of config/ share: the table with types and places. */
+#ifndef SG_CONFIG_INTERNAL_H
+#define SG_CONFIG_INTERNAL_H
+
+#include "config/config.h"
+
+enum option_type {
+    OPTION_INT,
+    OPTION_STR,
+    OPTION_PATH,
+    OPTION_LISTEN,
+    OPTION_URL,
+    OPTION_WORD,
+    OPTION_SECRET,
+    OPTION_FILE
+};
+
+struct option_def {
+    enum option_type type;
+    size_t offset; /* of the member in struct config */
+    int64_t min, max;
+    const char *words; /* WORD: the choices, separated by blanks */
+};
+
+enum {
+#define X(section, key, type, dflt, min, max, words, help) OPT_##section##_##key,
+#include "config/options.def"
+#undef X
+    OPTION_COUNT
+};
+
+extern const struct config_option option_list[OPTION_COUNT];
+extern const struct option_def option_defs[OPTION_COUNT];
+
+/* Index of an option, -1 when there is none. */
+int option_find(const char *section, const char *key);
+bool option_section_known(const char *section);
+/* The known name nearest to a misspelt one, NULL when none is near.  section NULL: among the sections. */
+const char *option_nearest(const char *section, const char *name);
+/* The option that a `…_file` option fills. */
+int option_file_target(int index);
+
+/* Sets one option from text; *e says what is wrong without the name of the option and never quotes a value
+ * that may hold a secret. */
+SG_MUST_CHECK enum sg_code option_set(struct config *c, int index, const char *value, struct sg_error *e);
+bool option_is_set(const struct config *c, int index);
+
+#endif
