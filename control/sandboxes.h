@@ -7,23 +7,23 @@
 #include "vercel/sandboxes.h"
 
 struct control;
+/* NULL when out of memory.  The client must outlive it. */
 struct control *control_new(struct sg_loop *loop, struct vercel_client *vercel);
+/* Loop thread, while the askers still live: everything waiting is answered with DRAINING. */
 void control_free(struct control *c);
 
 /* ^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$ and none of sessions, snapshots, drives: what may be created.  Pure. */
 SG_MUST_CHECK enum sg_code control_name_for_create(const char *name, struct sg_error *e);
 /* 1–128 of [A-Za-z0-9_-], none of the three words: what may be looked up.  Else SANDBOX_NOT_FOUND. */
 SG_MUST_CHECK enum sg_code control_name_for_lookup(const char *name, struct sg_error *e);
+/* An object of environment variables: names [A-Za-z_][A-Za-z0-9_]*, values strings without NUL.  Pure. */
+SG_MUST_CHECK enum sg_code control_env_check(const json_t *env, const char *base, struct sg_error *e);
 
-/* Worker thread, blocking.  *record is the gateway's JSON for the sandbox, a new reference. */
+/* ---- worker thread, blocking ---- */
+
+/* *record is the gateway's JSON for the sandbox, a new reference. */
 SG_MUST_CHECK enum sg_code control_create(struct control *c, const json_t *body, json_t **record,
                                           bool *created, struct sg_error *e);
-SG_MUST_CHECK enum sg_code control_get(struct control *c, const char *name, json_t **record,
-                                       struct sg_error *e);
-SG_MUST_CHECK enum sg_code control_resume(struct control *c, const char *name, json_t **record,
-                                          struct sg_error *e);
-SG_MUST_CHECK enum sg_code control_stop(struct control *c, const char *name, json_t **record,
-                                        struct sg_error *e);
 /* Success also when it does not exist. */
 SG_MUST_CHECK enum sg_code control_destroy(struct control *c, const char *name, struct sg_error *e);
 struct control_list_query {
@@ -33,6 +33,20 @@ struct control_list_query {
 /* *page is {items, next_cursor}. */
 SG_MUST_CHECK enum sg_code control_list(struct control *c, const struct control_list_query *q, json_t **page,
                                         struct sg_error *e);
+
+/* ---- loop thread; a callback comes exactly once and may run before the function returns ---- */
+
+/* record: a new reference, the callee's; NULL when e is set. */
+typedef void control_record_fn(void *arg, json_t *record, const struct sg_error *e);
+void control_get(struct control *c, const char *name, control_record_fn *done, void *arg);
+
+/* pending: wait_ms was over first; the transition goes on by itself (ten minutes at most), and record is the
+ * last one seen, or NULL. */
+typedef void control_move_fn(void *arg, json_t *record, bool pending, const struct sg_error *e);
+/* Until a session runs; waits out a session that is still stopping.  Never creates. */
+void control_resume(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg);
+/* Until no session runs; one that is stopped already is a success. */
+void control_stop(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg);
 
 /* ---- which session does a name run in (loop thread) ---- */
 

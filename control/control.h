@@ -1,0 +1,35 @@
+/* Private to control/: the object behind its functions. */
+#ifndef SG_CONTROL_CONTROL_H
+#define SG_CONTROL_CONTROL_H
+
+#include "control/sandboxes.h"
+#include "control/session_cache.h"
+
+enum { CONTROL_SESSIONS_MAX = 10000 };
+
+/* Something in flight on the loop; embedded first in each kind.  `end` answers with e and frees. */
+struct control_op {
+    struct control_op *next, *prev;
+    void (*end)(struct control_op *op, const struct sg_error *e);
+};
+
+struct lookup;
+
+struct control {
+    struct sg_loop *loop;
+    struct vercel_client *vercel;
+    struct session_cache *sessions;
+    struct control_op *ops;
+    struct lookup *lookups;
+};
+
+void control_op_add(struct control *c, struct control_op *op);
+void control_op_remove(struct control *c, struct control_op *op);
+
+/* Remembers or forgets the session that an answer describes.  Any thread. */
+void control_observe(struct control *c, const struct vercel_sandbox *s);
+
+/* Ends the lookups with e. */
+void control_lookups_end(struct control *c, const struct sg_error *e);
+
+#endif

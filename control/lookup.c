@@ -1,0 +1,154 @@
+/* Name → running session: from the cache, else one upstream call that all concurrent askers share. */
+#include "control/control.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct waiter {
+    struct waiter *next;
+    control_session_fn *done;
+    void *arg;
+};
+
+struct lookup {
+    struct lookup *next;
+    struct control *c;
+    char *name;
+    struct vercel_call *call;
+    struct waiter *waiters, **tail;
+};
+
+static void lookup_unlink(struct lookup *l)
+{
+    struct lookup **p = &l->c->lookups;
+    while (*p != l)
+        p = &(*p)->next;
+    *p = l->next;
+}
+
+/* Answers everybody and frees; askers may start new lookups meanwhile. */
+static void lookup_finish(struct lookup *l, const struct control_session *s, const struct sg_error *e)
+{
+    lookup_unlink(l);
+    struct waiter *w = l->waiters;
+    while (w) {
+        struct waiter *next = w->next;
+        w->done(w->arg, s, e);
+        free(w);
+        w = next;
+    }
+    free(l->name);
+    free(l);
+}
+
+static void on_lookup(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+{
+    struct lookup *l = arg;
+    l->call = NULL;
+    if (e) {
+        if (e->code == SG_E_SANDBOX_NOT_FOUND)
+            session_cache_forget(l->c->sessions, l->name);
+        lookup_finish(l, NULL, e);
+        return;
+    }
+    control_observe(l->c, s);
+    struct control_session found = {.session_id = s->session_id,
+                                    .cwd = s->session_cwd ? s->session_cwd : s->cwd,
+                                    .arch = s->architecture};
+    struct sg_error own;
+    enum vercel_status status = s->session_status != VERCEL_STATUS_OTHER ? s->session_status : s->status;
+    if (status == VERCEL_RUNNING && found.session_id && found.cwd) {
+        lookup_finish(l, &found, NULL);
+        return;
+    }
+    if (status == VERCEL_STOPPING || status == VERCEL_SNAPSHOTTING || status == VERCEL_PENDING)
+        (void)sg_fail(&own, SG_E_SANDBOX_TRANSITION, SG_NOT_SENT, "the sandbox is %s",
+                      vercel_status_name(status));
+    else
+        (void)sg_fail(&own, SG_E_SANDBOX_NOT_RUNNING, SG_NOT_SENT, "the sandbox is %s",
+                      vercel_status_name(status));
+    lookup_finish(l, NULL, &own);
+}
+
+static struct lookup *lookup_of(struct control *c, const char *name)
+{
+    struct lookup *l = c->lookups;
+    while (l && strcmp(l->name, name))
+        l = l->next;
+    return l;
+}
+
+static struct lookup *lookup_new(struct control *c, const char *name)
+{
+    struct lookup *l = calloc(1, sizeof *l);
+    if (!l)
+        return NULL;
+    l->name = strdup(name);
+    if (!l->name) {
+        free(l);
+        return NULL;
+    }
+    l->c = c;
+    l->tail = &l->waiters;
+    l->next = c->lookups;
+    c->lookups = l;
+    return l;
+}
+
+/* Joins the lookup of this name, or begins one. */
+static void ask(struct control *c, const char *name, control_session_fn *done, void *arg)
+{
+    struct sg_error e;
+    struct lookup *l = lookup_of(c, name);
+    struct waiter *w = calloc(1, sizeof *w);
+    bool begun = l != NULL;
+    if (w && !l)
+        l = lookup_new(c, name);
+    if (!w || !l) {
+        free(w);
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory to look the sandbox up");
+        done(arg, NULL, &e);
+        return;
+    }
+    w->done = done;
+    w->arg = arg;
+    *l->tail = w;
+    l->tail = &w->next;
+    if (begun)
+        return;
+    l->call = vercel_get_start(c->vercel, name, false, on_lookup, l, &e);
+    if (!l->call)
+        lookup_finish(l, NULL, &e);
+}
+
+void control_session(struct control *c, const char *name, control_session_fn *done, void *arg)
+{
+    struct sg_error e;
+    if (control_name_for_lookup(name, &e)) {
+        done(arg, NULL, &e);
+        return;
+    }
+    struct cached_session hit;
+    if (!session_cache_get(c->sessions, name, &hit)) {
+        ask(c, name, done, arg);
+        return;
+    }
+    struct control_session s = {hit.session_id, hit.cwd, hit.arch, .cached = true};
+    done(arg, &s, NULL);
+    cached_session_clear(&hit);
+}
+
+void control_session_forget(struct control *c, const char *name)
+{
+    session_cache_forget(c->sessions, name);
+}
+
+void control_lookups_end(struct control *c, const struct sg_error *e)
+{
+    while (c->lookups) {
+        struct lookup *l = c->lookups;
+        if (l->call)
+            vercel_call_cancel(l->call);
+        lookup_finish(l, NULL, e);
+    }
+}

@@ -1,0 +1,274 @@
+#include "control/control.h"
+#include "control/create_spec.h"
+#include "control/record.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE_MAX = 50 }; /* the upstream's ceiling for one page */
+
+struct control *control_new(struct sg_loop *loop, struct vercel_client *vercel)
+{
+    struct control *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->loop = loop;
+    c->vercel = vercel;
+    c->sessions = session_cache_new(CONTROL_SESSIONS_MAX);
+    if (c->sessions)
+        return c;
+    free(c);
+    return NULL;
+}
+
+void control_free(struct control *c)
+{
+    if (!c)
+        return;
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_DRAINING, SG_OUTCOME_UNKNOWN, "the gateway is shutting down");
+    while (c->ops)
+        c->ops->end(c->ops, &e);
+    control_lookups_end(c, &e);
+    session_cache_free(c->sessions);
+    free(c);
+}
+
+void control_op_add(struct control *c, struct control_op *op)
+{
+    op->prev = NULL;
+    op->next = c->ops;
+    if (c->ops)
+        c->ops->prev = op;
+    c->ops = op;
+}
+
+void control_op_remove(struct control *c, struct control_op *op)
+{
+    *(op->prev ? &op->prev->next : &c->ops) = op->next;
+    if (op->next)
+        op->next->prev = op->prev;
+}
+
+void control_observe(struct control *c, const struct vercel_sandbox *s)
+{
+    const char *cwd = s->session_cwd ? s->session_cwd : s->cwd;
+    if (s->session_id && cwd && s->session_status == VERCEL_RUNNING)
+        session_cache_put(c->sessions, s->name, s->session_id, cwd, s->architecture);
+    else
+        session_cache_forget(c->sessions, s->name);
+}
+
+static enum sg_code no_memory(struct sg_error *e, enum sg_outcome outcome)
+{
+    return sg_fail(e, SG_E_OUT_OF_MEMORY, outcome, "no memory for the answer");
+}
+
+/* ---- create ---- */
+
+/* The record of a sandbox that existed already, saying which wishes had no effect. */
+static enum sg_code existing(struct control *c, const struct create_spec *spec, json_t **record,
+                             struct sg_error *e)
+{
+    struct vercel_sandbox s;
+    enum sg_code rc = vercel_get(c->vercel, spec->name, false, &s, e);
+    if (rc)
+        return rc;
+    control_observe(c, &s);
+    json_t *r = control_record(&s, sg_wall_ms());
+    vercel_sandbox_clear(&s);
+    int bad = json_object_set_new(r, "created", json_false());
+    bad |= json_object_set_new(r, "ignored", create_spec_ignored(spec));
+    if (bad) {
+        json_decref(r);
+        return no_memory(e, SG_NOT_STARTED);
+    }
+    *record = r;
+    return SG_OK;
+}
+
+enum sg_code control_create(struct control *c, const json_t *body, json_t **record, bool *created,
+                            struct sg_error *e)
+{
+    struct create_spec spec;
+    enum sg_code rc = create_spec_parse(body, &spec, e);
+    if (rc)
+        return rc;
+    *created = false;
+    struct vercel_sandbox s;
+    rc = vercel_create(c->vercel, spec.upstream, &s, e);
+    if (rc == SG_E_SANDBOX_EXISTS && spec.get_if_exists) {
+        rc = existing(c, &spec, record, e);
+    } else if (!rc) {
+        control_observe(c, &s);
+        *created = true;
+        *record = control_record(&s, sg_wall_ms());
+        vercel_sandbox_clear(&s);
+        if (json_object_set_new(*record, "created", json_true())) {
+            json_decref(*record);
+            *record = NULL;
+            rc = no_memory(e, SG_FINISHED);
+        }
+    }
+    create_spec_clear(&spec);
+    return rc;
+}
+
+enum sg_code control_destroy(struct control *c, const char *name, struct sg_error *e)
+{
+    if (control_name_for_lookup(name, NULL))
+        return SG_OK; /* cannot exist */
+    /* Snapshots that nothing else uses go with it; the upstream keeps those that another sandbox uses. */
+    enum sg_code rc = vercel_delete(c->vercel, name, true, e);
+    session_cache_forget(c->sessions, name);
+    return rc == SG_E_SANDBOX_NOT_FOUND ? SG_OK : rc;
+}
+
+/* ---- list ---- */
+
+static enum sg_code add_items(json_t *items, const json_t *answer, struct sg_error *e)
+{
+    const json_t *entries = json_object_get(answer, "sandboxes");
+    int64_t now = sg_wall_ms();
+    for (size_t i = 0; i < json_array_size(entries); i++) {
+        struct vercel_sandbox s;
+        enum sg_code rc = vercel_sandbox_parse_entry(json_array_get(entries, i), &s, e);
+        if (rc)
+            return rc;
+        json_t *r = control_record(&s, now);
+        vercel_sandbox_clear(&s);
+        json_object_del(r, "routes"); /* a list does not tell them: absent, not empty */
+        if (json_array_append_new(items, r))
+            return no_memory(e, SG_FINISHED);
+    }
+    return SG_OK;
+}
+
+static char *tag_filter(const struct control_list_query *q)
+{
+    if (!q->tag_key)
+        return NULL;
+    struct sg_buf b;
+    sg_buf_init(&b, 2048);
+    (void)sg_buf_addf(&b, "%s:%s", q->tag_key, q->tag_value ? q->tag_value : "");
+    if (b.failed) {
+        sg_buf_free(&b);
+        return NULL;
+    }
+    return sg_buf_take(&b, NULL);
+}
+
+enum sg_code control_list(struct control *c, const struct control_list_query *q, json_t **page,
+                          struct sg_error *e)
+{
+    enum sg_code rc = SG_OK;
+    char *tag = tag_filter(q), *cursor = q->cursor ? strdup(q->cursor) : NULL;
+    json_t *items = json_array();
+    if (!items || (q->tag_key && !tag) || (q->cursor && !cursor)) {
+        rc = no_memory(e, SG_NOT_SENT);
+        goto out;
+    }
+    /* our pages may be larger than the upstream's */
+    for (int64_t left = q->limit; left > 0;) {
+        struct vercel_list_query v = {
+            .limit = (int)(left < PAGE_MAX ? left : PAGE_MAX),
+            .cursor = cursor,
+            .sort_by = q->name_prefix ? "name" : NULL, /* the upstream takes a prefix only in this order */
+            .name_prefix = q->name_prefix,
+            .tag = tag,
+        };
+        json_t *answer = NULL;
+        rc = vercel_list(c->vercel, &v, &answer, e);
+        if (rc)
+            goto out;
+        rc = add_items(items, answer, e);
+        int64_t got = (int64_t)json_array_size(json_object_get(answer, "sandboxes"));
+        const char *next = sg_jget_str(json_object_get(answer, "pagination"), "next", NULL);
+        free(cursor);
+        cursor = next ? strdup(next) : NULL;
+        bool lost = next && !cursor;
+        json_decref(answer);
+        if (!rc && lost)
+            rc = no_memory(e, SG_FINISHED);
+        if (rc)
+            goto out;
+        left -= got;
+        if (!cursor || got == 0)
+            break;
+    }
+    *page = json_pack("{sOss?}", "items", items, "next_cursor", cursor);
+    if (!*page)
+        rc = no_memory(e, SG_FINISHED);
+out:
+    json_decref(items);
+    free(cursor);
+    free(tag);
+    return rc;
+}
+
+/* ---- get ---- */
+
+struct get_op {
+    struct control_op op;
+    struct control *c;
+    struct vercel_call *call;
+    control_record_fn *done;
+    void *arg;
+};
+
+static void get_end(struct control_op *op, const struct sg_error *e)
+{
+    struct get_op *g = (struct get_op *)op;
+    control_op_remove(g->c, op);
+    if (g->call)
+        vercel_call_cancel(g->call);
+    g->done(g->arg, NULL, e);
+    free(g);
+}
+
+static void on_get(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+{
+    struct get_op *g = arg;
+    g->call = NULL;
+    struct sg_error own;
+    json_t *record = NULL;
+    if (!e) {
+        control_observe(g->c, s);
+        record = control_record(s, sg_wall_ms());
+        if (!record) {
+            (void)no_memory(&own, SG_FINISHED);
+            e = &own;
+        }
+    }
+    if (e) {
+        get_end(&g->op, e);
+        return;
+    }
+    control_op_remove(g->c, &g->op);
+    g->done(g->arg, record, NULL);
+    free(g);
+}
+
+void control_get(struct control *c, const char *name, control_record_fn *done, void *arg)
+{
+    struct sg_error e;
+    if (control_name_for_lookup(name, &e)) {
+        done(arg, NULL, &e);
+        return;
+    }
+    struct get_op *g = calloc(1, sizeof *g);
+    if (!g) {
+        (void)no_memory(&e, SG_NOT_SENT);
+        done(arg, NULL, &e);
+        return;
+    }
+    *g = (struct get_op){.op.end = get_end, .c = c, .done = done, .arg = arg};
+    control_op_add(c, &g->op);
+    g->call = vercel_get_start(c->vercel, name, false, on_get, g, &e);
+    if (!g->call)
+        get_end(&g->op, &e);
+}

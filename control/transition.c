@@ -1,0 +1,240 @@
+/* Stop and resume: from wherever the sandbox is to where the caller wants it, within the caller's patience. */
+#include "control/control.h"
+#include "control/record.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLL_FIRST_MS = 200, POLL_MAX_MS = 2000, MOVE_LIMIT_MS = 10 * 60 * 1000 };
+
+struct move {
+    struct control_op op;
+    struct control *c;
+    char *name;
+    bool to_running;       /* resume; else stop */
+    bool acted;            /* the upstream was told: what the caller asked for is under way */
+    bool overdue;          /* wait_ms is over */
+    bool stopped;          /* the upstream said so; a session seen afterwards is somebody else's */
+    control_move_fn *done; /* NULL: answered, the rest happens unseen */
+    void *arg;
+    json_t *record; /* the last one seen */
+    struct vercel_call *call;
+    struct sg_timer *wait, *poll;
+    uint64_t poll_ms;
+    int64_t deadline; /* monotonic */
+};
+
+static void move_look(struct move *m);
+
+static void move_free(struct move *m)
+{
+    control_op_remove(m->c, &m->op);
+    if (m->call)
+        vercel_call_cancel(m->call);
+    sg_timer_free(m->wait);
+    sg_timer_free(m->poll);
+    json_decref(m->record);
+    free(m->name);
+    free(m);
+}
+
+static void answer(struct move *m, bool pending, const struct sg_error *e)
+{
+    control_move_fn *done = m->done;
+    m->done = NULL;
+    if (!done)
+        return;
+    json_t *record = e ? NULL : json_incref(m->record);
+    done(m->arg, record, pending, e);
+}
+
+static void move_end(struct control_op *op, const struct sg_error *e)
+{
+    struct move *m = (struct move *)op;
+    answer(m, false, e);
+    move_free(m);
+}
+
+/* The caller's patience is over: it is answered once the upstream has been told. */
+static void check_overdue(struct move *m)
+{
+    if (m->overdue && m->acted)
+        answer(m, true, NULL);
+}
+
+static void on_wait_over(void *arg)
+{
+    struct move *m = arg;
+    m->overdue = true;
+    check_overdue(m);
+}
+
+static void on_poll(void *arg)
+{
+    move_look(arg);
+}
+
+static void look_later(struct move *m)
+{
+    if (sg_mono_ms() >= m->deadline) {
+        struct sg_error e;
+        (void)sg_fail(&e, SG_E_SANDBOX_TRANSITION, SG_OUTCOME_UNKNOWN,
+                      "the sandbox did not get there in time");
+        move_end(&m->op, &e);
+        return;
+    }
+    sg_timer_start(m->poll, m->poll_ms);
+    m->poll_ms = m->poll_ms * 3 / 2 < POLL_MAX_MS ? m->poll_ms * 3 / 2 : POLL_MAX_MS;
+}
+
+static void on_stopped(void *arg, json_t *json, const struct sg_error *e)
+{
+    (void)json;
+    struct move *m = arg;
+    m->call = NULL;
+    session_cache_forget(m->c->sessions, m->name);
+    /* over already, or somebody else is stopping it: a look tells */
+    if (e && e->code != SG_E_STALE_SESSION && e->code != SG_E_SANDBOX_TRANSITION) {
+        move_end(&m->op, e);
+        return;
+    }
+    m->stopped = !e;
+    move_look(m);
+}
+
+static void tell_stop(struct move *m, const char *session_id)
+{
+    struct sg_error e;
+    struct sg_buf path;
+    sg_buf_init(&path, 1024);
+    (void)sg_buf_adds(&path, "/v2/sandboxes/sessions/");
+    (void)sg_buf_add_urlenc(&path, session_id);
+    (void)sg_buf_adds(&path, "/stop");
+    if (path.failed) {
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+    } else {
+        /* stopping twice is stopping once */
+        struct vercel_request r = {.method = "POST",
+                                   .path = path.data,
+                                   .body = "{}",
+                                   .body_len = 2,
+                                   .class = VERCEL_CONTROL,
+                                   .idempotent = true,
+                                   .timeout_ms = MOVE_LIMIT_MS};
+        m->call = vercel_json_start(m->c->vercel, &r, on_stopped, m, &e);
+    }
+    sg_buf_free(&path);
+    if (!m->call) {
+        move_end(&m->op, &e);
+        return;
+    }
+    m->acted = true;
+    check_overdue(m);
+}
+
+static bool on_its_way(enum vercel_status s)
+{
+    return s == VERCEL_STOPPING || s == VERCEL_SNAPSHOTTING;
+}
+
+static void decide(struct move *m, const struct vercel_sandbox *s)
+{
+    enum vercel_status status = s->session_status != VERCEL_STATUS_OTHER ? s->session_status : s->status;
+    bool running = status == VERCEL_RUNNING;
+    bool over = status == VERCEL_STOPPED || status == VERCEL_FAILED || status == VERCEL_ABORTED;
+    if (m->to_running ? running : over || m->stopped || !s->session_id) {
+        answer(m, false, NULL);
+        move_free(m);
+    } else if (m->to_running || on_its_way(status) || m->acted) {
+        m->acted = true; /* the transition is under way, by whomever */
+        check_overdue(m);
+        look_later(m);
+    } else {
+        tell_stop(m, s->session_id);
+    }
+}
+
+static void on_look(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+{
+    struct move *m = arg;
+    m->call = NULL;
+    if (e && e->code == SG_E_SANDBOX_TRANSITION) {
+        look_later(m);
+        return;
+    }
+    if (e) {
+        move_end(&m->op, e);
+        return;
+    }
+    control_observe(m->c, s);
+    json_t *record = control_record(s, sg_wall_ms());
+    if (!record) {
+        struct sg_error own;
+        (void)sg_fail(&own, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "no memory for the answer");
+        move_end(&m->op, &own);
+        return;
+    }
+    json_decref(m->record);
+    m->record = record;
+    if (m->to_running)
+        (void)json_object_set_new(record, "resumed", json_boolean(s->resumed));
+    decide(m, s);
+}
+
+static void move_look(struct move *m)
+{
+    struct sg_error e;
+    m->call = vercel_get_start(m->c->vercel, m->name, m->to_running, on_look, m, &e);
+    if (!m->call)
+        move_end(&m->op, &e);
+}
+
+static void move_start(struct control *c, const char *name, bool to_running, int64_t wait_ms,
+                       control_move_fn *done, void *arg)
+{
+    struct sg_error e;
+    if (control_name_for_lookup(name, &e)) {
+        done(arg, NULL, false, &e);
+        return;
+    }
+    struct move *m = calloc(1, sizeof *m);
+    if (!m) {
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+        done(arg, NULL, false, &e);
+        return;
+    }
+    *m = (struct move){
+        .op.end = move_end,
+        .c = c,
+        .name = strdup(name),
+        .to_running = to_running,
+        .acted = to_running, /* its first look is the act */
+        .done = done,
+        .arg = arg,
+        .wait = sg_timer_new(c->loop, on_wait_over, m),
+        .poll = sg_timer_new(c->loop, on_poll, m),
+        .poll_ms = POLL_FIRST_MS,
+        .deadline = sg_mono_ms() + MOVE_LIMIT_MS,
+    };
+    control_op_add(c, &m->op);
+    if (!m->name || !m->wait || !m->poll) {
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+        move_end(&m->op, &e);
+        return;
+    }
+    sg_timer_start(m->wait, (uint64_t)wait_ms);
+    move_look(m);
+}
+
+void control_resume(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg)
+{
+    move_start(c, name, true, wait_ms, done, arg);
+}
+
+void control_stop(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg)
+{
+    move_start(c, name, false, wait_ms, done, arg);
+}
