@@ -1,0 +1,325 @@
+#include "guest/acts.h"
+
+#include "guest/follow.h"
+#include "guest/out.h"
+#include "guest/start.h"
+#include "guest/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    START_WAIT_MS = 10000, /* for another call's start of the same id to be decided */
+    REMOVE_WAIT_MS = 5000, /* for a killed process's monitor to finish its record */
+};
+
+static bool no_record(struct guest_fail *f)
+{
+    return guest_failed(f, SG_WF_NO_RECORD, 0, "no process of this id in this session");
+}
+
+static int session_for(const struct guest_root *root, const struct guest_args *a, bool create,
+                       struct guest_fail *f)
+{
+    int fd = session_open(root, a->session, create);
+    if (fd >= 0)
+        return fd;
+    if (errno == ENOENT && !create)
+        no_record(f);
+    else
+        guest_failed(f, errno == ENOSPC || errno == EDQUOT ? SG_WF_NO_SPACE : SG_WF_INTERNAL, errno,
+                     "session directory");
+    return -1;
+}
+
+/* Opens the record that the arguments name; -1 with *f. */
+static int record_for(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    int session = session_for(root, a, false, f);
+    if (session < 0)
+        return -1;
+    int dir = dir_open(session, a->id);
+    int err = errno;
+    close(session);
+    if (dir < 0 && err == ENOENT)
+        no_record(f);
+    else if (dir < 0)
+        guest_failed(f, SG_WF_INTERNAL, err, "opening the record");
+    return dir;
+}
+
+/* The variables that the program gets: all of ours, or the named ones.  NULL when out of memory. */
+static char **program_env(const struct guest_args *a)
+{
+    if (!a->clear_env && a->keep_env_count == 0)
+        return environ;
+    char **env = calloc(a->keep_env_count + 1, sizeof *env);
+    size_t n = 0;
+    for (size_t k = 0; env && k < a->keep_env_count; k++) {
+        size_t len = strlen(a->keep_env[k]);
+        bool twice = false;
+        for (size_t j = 0; j < k; j++)
+            twice |= strcmp(a->keep_env[j], a->keep_env[k]) == 0;
+        for (char **e = environ; !twice && e && *e; e++)
+            if (strncmp(*e, a->keep_env[k], len) == 0 && (*e)[len] == '=') {
+                env[n++] = *e;
+                break;
+            }
+    }
+    return env;
+}
+
+bool act_start(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    int session = session_for(root, a, true, f);
+    if (session < 0)
+        return false;
+    char **env = program_env(a);
+    if (!env)
+        return guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+    struct monitor_spec m = {.root = root,
+                             .cwd = a->cwd,
+                             .timeout_ms = a->timeout_ms,
+                             .retain = a->retain,
+                             .argv = a->argv,
+                             .env = env};
+    int dir = -1;
+    struct record rec;
+    bool ok = start_program(root, session, a->id, a->spec, &m, &dir, f) == START_OK &&
+              record_wait(dir, a->id, false, guest_now_ms() + START_WAIT_MS, &rec, f);
+    if (ok && rec.tomb) {
+        *f = rec.why;
+        ok = false;
+    }
+    if (ok && a->command == CMD_START) {
+        out_hello(&rec.p);
+        out_kind(SG_WIRE_OK, NULL);
+    } else if (ok) {
+        struct follow_spec fs = {.max_output = a->max_output};
+        ok = follow_run(dir, a->id, &fs, f);
+    }
+    if (dir >= 0)
+        close(dir);
+    close(session);
+    if (env != environ)
+        free(env);
+    return ok;
+}
+
+bool act_follow(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    int dir = record_for(root, a, f);
+    if (dir < 0)
+        return false;
+    struct follow_spec fs = {
+        .offset = {a->offset[0], a->offset[1]},
+        .read = a->has_limit || a->has_wait || a->only,
+        .only = a->only,
+        .limit = a->has_limit ? a->limit : GUEST_FOLLOW_BYTES,
+        .wait_ms = a->wait_ms < GUEST_WAIT_MAX_MS ? a->wait_ms : GUEST_WAIT_MAX_MS,
+        .max_output = INT64_MAX,
+    };
+    bool ok = follow_run(dir, a->id, &fs, f);
+    close(dir);
+    return ok;
+}
+
+bool act_status(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    int dir = record_for(root, a, f);
+    if (dir < 0)
+        return false;
+    struct record rec;
+    uint64_t wait = a->wait_ms < GUEST_WAIT_MAX_MS ? a->wait_ms : GUEST_WAIT_MAX_MS;
+    bool ok = record_wait(dir, a->id, true, guest_now_ms() + wait, &rec, f);
+    close(dir);
+    if (!ok)
+        return false;
+    if (rec.tomb == TOMB_REMOVED)
+        return no_record(f);
+    out_process(&rec.p);
+    out_kind(SG_WIRE_OK, NULL);
+    return true;
+}
+
+/* ---- list ---- */
+
+static int by_start(const void *a, const void *b)
+{
+    const struct sg_wire_process *x = a, *y = b;
+    if (x->started_ms != y->started_ms)
+        return x->started_ms < y->started_ms ? -1 : 1;
+    return strcmp(x->id, y->id);
+}
+
+bool act_list(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    struct sg_wire_process *list = NULL;
+    size_t n = 0, cap = 0;
+    int session = session_open(root, a->session, false);
+    DIR *d = session < 0 ? NULL : fdopendir(session);
+    if (!d && errno != ENOENT)
+        return guest_failed(f, SG_WF_INTERNAL, errno, "session directory");
+    bool ok = true;
+    for (struct dirent *e; d && ok && n < GUEST_LIST_MAX && (e = readdir(d));) {
+        struct record rec;
+        int dir = sg_wire_id_valid(e->d_name, strlen(e->d_name)) ? dir_open(session, e->d_name) : -1;
+        if (dir < 0)
+            continue;
+        bool loaded = record_load(dir, e->d_name, &rec, f);
+        close(dir);
+        if (!loaded || rec.tomb)
+            continue;
+        if (n == cap) {
+            cap = cap ? cap * 2 : 64;
+            struct sg_wire_process *more = realloc(list, cap * sizeof *list);
+            ok = more || guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+            list = more ? more : list;
+        }
+        if (ok)
+            list[n++] = rec.p;
+    }
+    if (d)
+        closedir(d);
+    if (ok && n)
+        qsort(list, n, sizeof *list, by_start);
+    for (size_t i = 0; ok && i < n; i++)
+        out_process(&list[i]);
+    if (ok)
+        out_kind(SG_WIRE_OK, NULL);
+    free(list);
+    return ok;
+}
+
+/* ---- signals ---- */
+
+static bool finished(struct guest_fail *f)
+{
+    return guest_failed(f, SG_WF_FINISHED, 0, "the process has ended");
+}
+
+/* The root of what is left of the process: its monitor, or (the monitor was killed) the program itself. */
+static bool signal_tree(const struct record *rec, int sig, struct guest_fail *f)
+{
+    struct tree_result res = {0};
+    if (rec->alive && rec->monitor_start) {
+        (void)tree_signal(rec->monitor, rec->monitor_start, sig, &res);
+    } else if (rec->p.state == SG_PS_UNKNOWN && rec->program_start) {
+        (void)tree_signal((pid_t)rec->p.pid, rec->program_start, sig, &res);
+        if (tree_signal_one((pid_t)rec->p.pid, rec->program_start, sig))
+            res.signalled++;
+        else if (errno == EPERM)
+            res.denied++;
+    }
+    if (res.denied)
+        return guest_failed(f, SG_WF_INTERNAL, EPERM, "a process of another user is in the tree");
+    return res.signalled || finished(f);
+}
+
+static bool record_live(int dir, const char *id, struct record *rec, struct guest_fail *f)
+{
+    if (!record_wait(dir, id, false, guest_now_ms() + START_WAIT_MS, rec, f))
+        return false;
+    if (rec->tomb == TOMB_REMOVED)
+        return no_record(f);
+    if (rec->tomb) {
+        *f = rec->why;
+        return false;
+    }
+    return true;
+}
+
+static bool signal_program(const struct record *rec, int sig, struct guest_fail *f)
+{
+    bool running = rec->p.state == SG_PS_RUNNING || rec->p.state == SG_PS_UNKNOWN;
+    if (running && rec->program_start && tree_signal_one((pid_t)rec->p.pid, rec->program_start, sig))
+        return true;
+    if (running && errno == EPERM)
+        return guest_failed(f, SG_WF_INTERNAL, EPERM, "the process belongs to another user");
+    return finished(f);
+}
+
+bool act_signal(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    int dir = record_for(root, a, f);
+    if (dir < 0)
+        return false;
+    struct record rec;
+    bool ok = record_live(dir, a->id, &rec, f) && (a->only_program ? signal_program(&rec, (int)a->signal, f)
+                                                                   : signal_tree(&rec, (int)a->signal, f));
+    close(dir);
+    if (ok)
+        out_kind(SG_WIRE_OK, NULL);
+    return ok;
+}
+
+bool act_settle(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    int session = session_for(root, a, true, f);
+    bool won;
+    if (session < 0)
+        return false;
+    if (!start_settle(root, session, a->id, &won, f)) {
+        close(session);
+        return false;
+    }
+    int dir = dir_open(session, a->id);
+    close(session);
+    if (dir < 0)
+        return guest_failed(f, SG_WF_INTERNAL, errno, "opening the record");
+    struct record rec;
+    bool ok = record_wait(dir, a->id, false, guest_now_ms() + START_WAIT_MS, &rec, f);
+    close(dir);
+    if (!ok)
+        return false;
+    out_hello(&rec.p);
+    out_kind(SG_WIRE_OK, won ? "settled" : NULL);
+    return true;
+}
+
+/* Kills what runs and waits for the monitor to let go of the record. */
+static bool end_process(int dir, const char *id, struct guest_fail *f)
+{
+    struct record rec;
+    struct guest_fail killed = {.code = SG_WF_FINISHED};
+    if (!record_load(dir, id, &rec, f))
+        return false;
+    if ((rec.alive || rec.p.state == SG_PS_UNKNOWN) && !signal_tree(&rec, SIGKILL, &killed) &&
+        killed.code != SG_WF_FINISHED) {
+        *f = killed;
+        return false;
+    }
+    for (uint64_t end = guest_now_ms() + REMOVE_WAIT_MS; rec.alive;) {
+        if (guest_now_ms() >= end)
+            return guest_failed(f, SG_WF_INTERNAL, ETIMEDOUT, "the process does not end");
+        record_pause(dir, end);
+        if (!record_load(dir, id, &rec, f))
+            return false;
+    }
+    return true;
+}
+
+bool act_remove(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    int dir = record_for(root, a, f);
+    if (dir < 0)
+        return false;
+    struct record rec;
+    bool ok = record_live(dir, a->id, &rec, f);
+    if (!ok && f->code != SG_WF_NO_RECORD && rec.tomb)
+        ok = true; /* nothing ran: only the tombstone's text changes */
+    ok = ok && end_process(dir, a->id, f);
+    if (ok && !tomb_put(root, dir, TOMB_REMOVED, 0, ""))
+        ok = guest_failed(f, errno == ENOSPC ? SG_WF_NO_SPACE : SG_WF_INTERNAL, errno,
+                          "writing the tombstone");
+    if (ok)
+        record_clear(dir);
+    close(dir);
+    if (ok)
+        out_kind(SG_WIRE_OK, NULL);
+    return ok;
+}

@@ -1,0 +1,195 @@
+#include "guest/args.h"
+
+#include "base/core/num.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BIT(c) (1u << (c))
+enum {
+    STARTS = BIT(CMD_RUN) | BIT(CMD_START),
+    NAMED = STARTS | BIT(CMD_FOLLOW) | BIT(CMD_STATUS) | BIT(CMD_SIGNAL) | BIT(CMD_SETTLE) | BIT(CMD_REMOVE),
+    WAITS = BIT(CMD_FOLLOW) | BIT(CMD_STATUS),
+};
+
+static const char *const commands[] = {"run",    "start",  "follow", "status",        "list",   "signal",
+                                       "settle", "remove", "commit", "unlink-upload", "version"};
+
+enum kind { FLAG, TEXT, NAME, PATH, NUMBER, OCTAL, ENV_NAME };
+
+struct option {
+    const char *name;
+    enum kind kind;
+    unsigned commands, needed; /* bits of those that take it, and of those that cannot do without */
+    uint64_t max;
+    size_t offset;       /* of its value in struct guest_args */
+    size_t given_offset; /* of a bool that says it was given, 0 for none */
+};
+
+#define AT(field) offsetof(struct guest_args, field)
+
+static const struct option options[] = {
+    {"--session", NAME, NAMED | BIT(CMD_LIST), NAMED | BIT(CMD_LIST), 0, AT(session), 0},
+    {"--id", NAME, NAMED, NAMED, 0, AT(id), 0},
+    {"--spec", NAME, STARTS, STARTS, 0, AT(spec), 0},
+    {"--cwd", PATH, STARTS, 0, 0, AT(cwd), 0},
+    {"--timeout-ms", NUMBER, STARTS, 0, INT64_MAX / 2, AT(timeout_ms), 0},
+    {"--retain", NUMBER, STARTS, 0, GUEST_RETAIN_MAX, AT(retain), 0},
+    {"--replace-env", ENV_NAME, STARTS, 0, 0, AT(keep_env), 0},
+    {"--clear-env", FLAG, STARTS, 0, 0, AT(clear_env), 0},
+    {"--max-output", NUMBER, BIT(CMD_RUN), 0, INT64_MAX, AT(max_output), 0},
+    {"--stdout", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX / 4, AT(offset[0]), 0},
+    {"--stderr", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX / 4, AT(offset[1]), 0},
+    {"--only", NUMBER, BIT(CMD_FOLLOW), 0, 2, AT(only), 0},
+    {"--limit", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX, AT(limit), AT(has_limit)},
+    {"--wait-ms", NUMBER, WAITS, 0, INT64_MAX / 2, AT(wait_ms), AT(has_wait)},
+    {"--signal", NUMBER, BIT(CMD_SIGNAL), BIT(CMD_SIGNAL), 64, AT(signal), 0},
+    {"--only-program", FLAG, BIT(CMD_SIGNAL), 0, 0, AT(only_program), 0},
+    {"--from", TEXT, BIT(CMD_COMMIT) | BIT(CMD_UNLINK_UPLOAD), BIT(CMD_COMMIT) | BIT(CMD_UNLINK_UPLOAD), 0,
+     AT(from), 0},
+    {"--to", PATH, BIT(CMD_COMMIT), BIT(CMD_COMMIT), 0, AT(to), 0},
+    {"--mode", OCTAL, BIT(CMD_COMMIT), 0, 07777, AT(mode), 0},
+    {"--parents", FLAG, BIT(CMD_COMMIT), 0, 0, AT(parents), 0},
+    {"--exclusive", FLAG, BIT(CMD_COMMIT), 0, 0, AT(exclusive), 0},
+    {"--size", NUMBER, BIT(CMD_COMMIT), 0, INT64_MAX, AT(size), AT(has_size)},
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+static bool misuse(struct guest_fail *f, const char *what, const char *name)
+{
+    char text[sizeof f->text];
+    snprintf(text, sizeof text, "%s%.64s", what, name);
+    return guest_failed(f, SG_WF_USAGE, 0, text);
+}
+
+static bool parse_octal(const char *s, uint64_t max, int *out)
+{
+    unsigned v = 0;
+    if (!*s || strlen(s) > 5)
+        return false;
+    for (; *s; s++) {
+        if (*s < '0' || *s > '7')
+            return false;
+        v = v * 8 + (unsigned)(*s - '0');
+    }
+    *out = (int)v;
+    return v <= max;
+}
+
+static bool store(struct guest_args *a, const struct option *o, const char *v)
+{
+    char *at = (char *)a + o->offset;
+    uint64_t n;
+    switch (o->kind) {
+    case FLAG:
+        *(bool *)at = true;
+        return true;
+    case NAME:
+        /* Sessions stand beside the installed helpers and hidden files, so they may not look like them. */
+        if (!sg_wire_id_valid(v, strlen(v)) || (o->offset == AT(session) && strncmp(v, "guest-", 6) == 0))
+            return false;
+        *(const char **)(void *)at = v;
+        return true;
+    case TEXT:
+    case PATH:
+        if (!*v || strlen(v) >= PATH_MAX)
+            return false;
+        *(const char **)(void *)at = v;
+        return true;
+    case NUMBER:
+        if (!sg_parse_u64(v, strlen(v), o->max, &n))
+            return false;
+        if (o->offset == AT(only))
+            a->only = (unsigned)n;
+        else
+            *(uint64_t *)(void *)at = n;
+        if (o->given_offset)
+            *(bool *)((char *)a + o->given_offset) = true;
+        return o->offset != AT(only) || n > 0;
+    case OCTAL:
+        return parse_octal(v, o->max, (int *)(void *)at);
+    case ENV_NAME:
+        if (!*v || strchr(v, '='))
+            return false;
+        a->keep_env[a->keep_env_count++] = v;
+        return true;
+    }
+    return false;
+}
+
+static const struct option *find_option(const char *name)
+{
+    for (size_t i = 0; i < OPTIONS; i++)
+        if (strcmp(options[i].name, name) == 0)
+            return &options[i];
+    return NULL;
+}
+
+static bool parse_options(int argc, char *const *argv, int at, struct guest_args *a, struct guest_fail *f)
+{
+    unsigned bit = BIT(a->command);
+    bool given[OPTIONS] = {false};
+    for (; at < argc && strcmp(argv[at], "--") != 0; at++) {
+        const struct option *o = find_option(argv[at]);
+        if (!o || !(o->commands & bit))
+            return misuse(f, "unknown option ", argv[at]);
+        if (given[o - options] && o->kind != ENV_NAME)
+            return misuse(f, "repeated ", o->name);
+        given[o - options] = true;
+        const char *value = "";
+        if (o->kind != FLAG) {
+            if (++at >= argc)
+                return misuse(f, "no value for ", o->name);
+            value = argv[at];
+        }
+        if (!store(a, o, value))
+            return misuse(f, "bad value of ", o->name);
+    }
+    for (size_t i = 0; i < OPTIONS; i++)
+        if ((options[i].needed & bit) && !given[i])
+            return misuse(f, "missing ", options[i].name);
+    if (at < argc)
+        a->argv = argv + at + 1;
+    bool program = a->argv && a->argv[0] && a->argv[0][0];
+    if (((STARTS & bit) != 0) != program || (a->argv && !program))
+        return misuse(f, program ? "unexpected program" : "missing program", "");
+    if (a->command == CMD_SIGNAL && a->signal == 0)
+        return misuse(f, "bad value of ", "--signal");
+    return true;
+}
+
+bool args_parse(int argc, char *const *argv, struct guest_args *a, struct guest_fail *f)
+{
+    *a = (struct guest_args){.mode = -1, .retain = GUEST_RETAIN_DEFAULT, .max_output = INT64_MAX};
+    int at = 1;
+    if (at < argc && strcmp(argv[at], "--install") == 0) {
+        if (argc < 4)
+            return misuse(f, "no value for ", "--install");
+        a->install = argv[at + 1];
+        at += 2;
+        if (strlen(a->install) != GUEST_HASH_CHARS ||
+            strspn(a->install, "0123456789abcdef") != GUEST_HASH_CHARS)
+            return misuse(f, "bad value of ", "--install");
+    }
+    if (at >= argc)
+        return misuse(f, "missing command", "");
+    size_t c = 0;
+    while (c < sizeof commands / sizeof *commands && strcmp(commands[c], argv[at]) != 0)
+        c++;
+    if (c == sizeof commands / sizeof *commands)
+        return misuse(f, "unknown command ", argv[at]);
+    a->command = (enum guest_command)c;
+    a->keep_env = calloc((size_t)argc, sizeof *a->keep_env);
+    if (!a->keep_env)
+        return guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+    return parse_options(argc, argv, at + 1, a, f);
+}
+
+void args_free(struct guest_args *a)
+{
+    free(a->keep_env);
+    a->keep_env = NULL;
+}

@@ -1,0 +1,15 @@
+/* The second half of an upload: what lies below the root takes its place in the file system. */
+#ifndef SG_GUEST_FILES_H
+#define SG_GUEST_FILES_H
+
+#include "guest/args.h"
+#include "guest/record.h"
+
+#include <sys/types.h>
+
+/* umask: the one that new files and directories get.  Prints "K created" or "K replaced". */
+bool act_commit(const struct guest_root *root, const struct guest_args *a, mode_t umask,
+                struct guest_fail *f);
+bool act_unlink_upload(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f);
+
+#endif

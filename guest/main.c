@@ -1,0 +1,74 @@
+/* sandgate-guest: starts, records, follows and signals programs inside a sandbox, and puts uploads in their
+ * place.  One command per call; the answer on standard output is lines of base/core/wire.h. */
+#include "guest/acts.h"
+#include "guest/files.h"
+#include "guest/install.h"
+#include "guest/out.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool act(const struct guest_root *root, const struct guest_args *a, mode_t mask, struct guest_fail *f)
+{
+    switch (a->command) {
+    case CMD_RUN:
+    case CMD_START:
+        return act_start(root, a, f);
+    case CMD_FOLLOW:
+        return act_follow(root, a, f);
+    case CMD_STATUS:
+        return act_status(root, a, f);
+    case CMD_LIST:
+        return act_list(root, a, f);
+    case CMD_SIGNAL:
+        return act_signal(root, a, f);
+    case CMD_SETTLE:
+        return act_settle(root, a, f);
+    case CMD_REMOVE:
+        return act_remove(root, a, f);
+    case CMD_COMMIT:
+        return act_commit(root, a, mask, f);
+    case CMD_UNLINK_UPLOAD:
+        return act_unlink_upload(root, a, f);
+    case CMD_VERSION:
+        return install_version(f);
+    }
+    return guest_failed(f, SG_WF_USAGE, 0, "unknown command");
+}
+
+/* Descriptors that our parent forgot to close must not live on in a program that outlives it, and ours must
+ * not land on the standard ones. */
+static bool tidy_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return false;
+    (void)close_range(3, ~0u, 0);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct guest_fail f = {.code = SG_WF_INTERNAL};
+    struct guest_args a = {.mode = -1};
+    struct guest_root root = {.fd = -1};
+    mode_t mask = umask(077);
+    signal(SIGPIPE, SIG_IGN);
+    bool ok = tidy_descriptors() && args_parse(argc, argv, &a, &f);
+    if (ok && (a.command != CMD_VERSION || a.install)) {
+        bool creates = a.command == CMD_RUN || a.command == CMD_START || a.command == CMD_SETTLE;
+        ok = root_open(&root, creates, &f);
+    }
+    if (ok && a.install)
+        ok = install_self(&root, a.install, &f);
+    ok = ok && act(&root, &a, mask, &f);
+    if (!ok)
+        out_error(&f);
+    (void)out_flush();
+    if (root.fd >= 0)
+        close(root.fd);
+    args_free(&a);
+    return ok ? 0 : f.code == SG_WF_USAGE ? 64 : 1;
+}

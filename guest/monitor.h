@@ -1,0 +1,28 @@
+/* The monitor of one program: starts it, records its output, and says how it ended.  It has left the command
+ * that started it, is a child subreaper (what the program leaves behind stays below it), and lives until the
+ * program's last descendant is gone. */
+#ifndef SG_GUEST_MONITOR_H
+#define SG_GUEST_MONITOR_H
+
+#include "guest/record.h"
+
+struct monitor_spec {
+    const struct guest_root *root;
+    const char *cwd;     /* NULL: our own */
+    uint64_t timeout_ms; /* 0: none */
+    uint64_t retain;
+    char *const *argv;
+    char **env;
+};
+
+/* What the monitor tells its starter through the status pipe when nothing was executed; on success the pipe
+ * just closes. */
+struct start_status {
+    int err;
+    char text[32];
+};
+
+/* Never returns.  dir, lock and exit_fd of the draft and status_fd become its own. */
+_Noreturn void monitor_run(const struct monitor_spec *m, const struct draft *d, int status_fd);
+
+#endif

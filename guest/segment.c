@@ -1,0 +1,261 @@
+#include "guest/segment.h"
+
+#include "base/core/num.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { NAME_DIGITS = 20, NAME_LEN = 4 + NAME_DIGITS };
+
+static const char *const prefix[2] = {"out.", "err."};
+
+static void file_name(char name[NAME_LEN + 1], unsigned stream, uint64_t offset)
+{
+    snprintf(name, NAME_LEN + 1, "%s%020" PRIu64, prefix[stream & 1], offset);
+}
+
+static bool name_parse(const char *name, unsigned stream, uint64_t *offset)
+{
+    return strncmp(name, prefix[stream & 1], 4) == 0 && strlen(name) == NAME_LEN &&
+           sg_parse_u64(name + 4, NAME_DIGITS, INT64_MAX / 2, offset);
+}
+
+/* ---- writing ---- */
+
+void recorder_init(struct recorder *r, const struct guest_root *root, int dir, unsigned stream,
+                   uint64_t retain)
+{
+    r->root = root;
+    r->dir = dir;
+    r->stream = stream;
+    r->retain = retain < GUEST_SEGMENT_MIN ? GUEST_SEGMENT_MIN : retain;
+    r->file_size = r->retain / 8;
+    if (r->file_size < GUEST_SEGMENT_MIN)
+        r->file_size = GUEST_SEGMENT_MIN;
+    if (r->file_size > GUEST_SEGMENT_MAX)
+        r->file_size = GUEST_SEGMENT_MAX;
+    r->fd = -1;
+    r->base = r->end = 0;
+    r->first = r->count = 0;
+    r->incomplete = false;
+}
+
+static void drop_oldest(struct recorder *r)
+{
+    char name[NAME_LEN + 1];
+    file_name(name, r->stream, r->files[r->first]);
+    unlinkat(r->dir, name, 0);
+    r->first = (r->first + 1) % RECORDER_FILES;
+    r->count--;
+}
+
+static void close_newest(struct recorder *r)
+{
+    if (r->fd >= 0)
+        close(r->fd);
+    r->fd = -1;
+}
+
+/* Begins the file at r->end. */
+static bool begin_file(struct recorder *r)
+{
+    char name[NAME_LEN + 1];
+    file_name(name, r->stream, r->end);
+    int fd = openat(r->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    (void)root_own(r->root, fd);
+    /* After a loss nothing older may stay: a reader sees the hole by its file having been unlinked. */
+    bool hole = r->fd < 0;
+    close_newest(r);
+    while (r->count && (hole || r->count == RECORDER_FILES))
+        drop_oldest(r);
+    r->fd = fd;
+    r->base = r->end;
+    r->files[(r->first + r->count++) % RECORDER_FILES] = r->base;
+    return true;
+}
+
+/* Frees some disk; false when there is nothing left to give. */
+static bool make_room(struct recorder *r, struct recorder *other)
+{
+    struct recorder *from = r->count > 1 ? r : other && other->count > 1 ? other : NULL;
+    if (from) {
+        drop_oldest(from);
+        from->incomplete = true;
+        return true;
+    }
+    if (r->count == 0 || r->end == r->base)
+        return false;
+    close_newest(r); /* its only file: the bytes go, the offsets go on in a new one */
+    drop_oldest(r);
+    r->incomplete = true;
+    return true;
+}
+
+static void lose(struct recorder *r, size_t n)
+{
+    r->incomplete = true;
+    r->end += n;
+    close_newest(r);
+}
+
+void recorder_write(struct recorder *r, const unsigned char *data, size_t n, struct recorder *other)
+{
+    while (n) {
+        bool ok = (r->fd >= 0 && r->end - r->base < r->file_size) || begin_file(r);
+        if (ok) {
+            uint64_t room = r->file_size - (r->end - r->base);
+            size_t chunk = n < room ? n : (size_t)room;
+            ssize_t w = pwrite(r->fd, data, chunk, (off_t)(r->end - r->base));
+            if (w > 0) {
+                data += w;
+                n -= (size_t)w;
+                r->end += (uint64_t)w;
+                continue;
+            }
+            ok = w < 0 && errno == EINTR;
+        }
+        bool full = errno == ENOSPC || errno == EDQUOT;
+        if (!ok && !(full && make_room(r, other))) {
+            lose(r, n);
+            return;
+        }
+    }
+    while (r->count > 1 && r->end - r->files[r->first] > r->retain)
+        drop_oldest(r);
+}
+
+void recorder_seal(struct recorder *r)
+{
+    if (r->fd < 0 && r->end > 0)
+        (void)begin_file(r);
+}
+
+/* ---- reading ---- */
+
+struct extent {
+    uint64_t base;
+    uint64_t size;
+};
+
+static int by_base(const void *a, const void *b)
+{
+    uint64_t x = ((const struct extent *)a)->base, y = ((const struct extent *)b)->base;
+    return (x > y) - (x < y);
+}
+
+/* Lists the files of a stream in order; -1 with errno. */
+static ssize_t extents_list(int dir, unsigned stream, struct extent list[GUEST_SEGMENTS_MAX])
+{
+    int fd = dir_open(dir, ".");
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    size_t n = 0;
+    for (struct dirent *e; n < GUEST_SEGMENTS_MAX && (e = readdir(d));) {
+        struct stat st;
+        if (name_parse(e->d_name, stream, &list[n].base) &&
+            fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_size >= 0 &&
+            st.st_size <= INT64_MAX / 4)
+            list[n++].size = (uint64_t)st.st_size;
+    }
+    closedir(d);
+    qsort(list, n, sizeof *list, by_base);
+    return (ssize_t)n;
+}
+
+static struct extent extents[GUEST_SEGMENTS_MAX];
+
+bool segments_extent(int dir, unsigned stream, uint64_t *oldest, uint64_t *end)
+{
+    ssize_t n = extents_list(dir, stream, extents);
+    *oldest = *end = 0;
+    if (n > 0) {
+        *oldest = extents[0].base;
+        *end = extents[n - 1].base + extents[n - 1].size;
+    }
+    return n >= 0;
+}
+
+void reader_init(struct reader *r, int dir, unsigned stream, uint64_t pos)
+{
+    *r = (struct reader){.dir = dir, .stream = stream, .pos = pos, .fd = -1};
+}
+
+void reader_close(struct reader *r)
+{
+    if (r->fd >= 0)
+        close(r->fd);
+    r->fd = -1;
+}
+
+static bool reader_open(struct reader *r, uint64_t base)
+{
+    char name[NAME_LEN + 1];
+    file_name(name, r->stream, base);
+    int fd = guest_open_file(r->dir, name);
+    if (fd < 0)
+        return false;
+    reader_close(r);
+    r->fd = fd;
+    r->base = base;
+    return true;
+}
+
+static bool reader_pread(struct reader *r, unsigned char *buf, size_t cap, size_t *n)
+{
+    if (r->fd < 0 || r->pos < r->base)
+        return false;
+    ssize_t got = pread(r->fd, buf, cap, (off_t)(r->pos - r->base));
+    *n = got > 0 ? (size_t)got : 0;
+    return got > 0;
+}
+
+/* False while our file is still in its place: then it is the newest, as far as pos is concerned. */
+static bool reader_is_stale(const struct reader *r)
+{
+    struct stat st;
+    return r->fd < 0 || fstat(r->fd, &st) || st.st_nlink == 0;
+}
+
+/* Finds where pos lies by listing the directory. */
+static enum reader_result reader_search(struct reader *r, uint64_t *gap_to)
+{
+    ssize_t n = extents_list(r->dir, r->stream, extents);
+    for (ssize_t i = 0; i < n; i++) {
+        const struct extent *e = &extents[i];
+        if (e->base > r->pos) {
+            *gap_to = e->base;
+            return READER_GAP;
+        }
+        if (r->pos < e->base + e->size || (i + 1 == n && r->pos == e->base + e->size))
+            return reader_open(r, e->base) ? READER_DATA : READER_NONE;
+    }
+    return READER_NONE;
+}
+
+enum reader_result reader_next(struct reader *r, unsigned char *buf, size_t cap, size_t *n, uint64_t *gap_to)
+{
+    if (reader_pread(r, buf, cap, n))
+        return READER_DATA;
+    if ((r->fd < 0 || r->pos != r->base) && reader_open(r, r->pos) && reader_pread(r, buf, cap, n))
+        return READER_DATA;
+    if (!reader_is_stale(r))
+        return READER_NONE;
+    reader_close(r);
+    enum reader_result res = reader_search(r, gap_to);
+    if (res == READER_DATA && !reader_pread(r, buf, cap, n))
+        return READER_NONE;
+    return res;
+}

@@ -1,0 +1,52 @@
+/* Recorded output: files `out.N` and `err.N` in a record, N the offset of their first byte (twenty digits).
+ *
+ * The writer (the monitor) appends to the newest and drops the oldest when more than `retain` bytes are kept
+ * or the disk is full.  Readers are other processes; a file that they hold open stays readable when dropped.
+ */
+#ifndef SG_GUEST_SEGMENT_H
+#define SG_GUEST_SEGMENT_H
+
+#include "guest/record.h"
+
+enum { RECORDER_FILES = 1100 };
+
+struct recorder {
+    const struct guest_root *root;
+    int dir;         /* borrowed */
+    unsigned stream; /* 0 stdout, 1 stderr */
+    uint64_t retain, file_size;
+    int fd;                         /* the newest file, -1 before the first byte and after a loss */
+    uint64_t base, end;             /* its first offset; offset after the last byte of the stream */
+    uint64_t files[RECORDER_FILES]; /* a ring of first offsets */
+    size_t first, count;
+    bool incomplete; /* the disk was full: bytes were dropped that `retain` would have kept */
+};
+
+void recorder_init(struct recorder *r, const struct guest_root *root, int dir, unsigned stream,
+                   uint64_t retain);
+/* Records n bytes; never fails: what finds no room counts as lost.  other (may be NULL) is the process's other
+ * stream, whose oldest file goes too when the disk is full. */
+void recorder_write(struct recorder *r, const unsigned char *data, size_t n, struct recorder *other);
+/* After a loss the end offset has to show in a file name; called before the exit record is written. */
+void recorder_seal(struct recorder *r);
+
+/* First kept offset and offset after the last byte; both 0 without any output.  False with errno. */
+bool segments_extent(int dir, unsigned stream, uint64_t *oldest, uint64_t *end);
+
+struct reader {
+    int dir; /* borrowed */
+    unsigned stream;
+    uint64_t pos;
+    int fd; /* the file that holds pos, or -1 */
+    uint64_t base;
+};
+
+enum reader_result { READER_DATA, READER_NONE, READER_GAP };
+
+void reader_init(struct reader *r, int dir, unsigned stream, uint64_t pos);
+void reader_close(struct reader *r);
+/* DATA: *n bytes (at most cap) at r->pos were read; the caller advances pos.  NONE: nothing there yet.
+ * GAP: bytes up to *gap_to are not kept; the caller advances pos. */
+enum reader_result reader_next(struct reader *r, unsigned char *buf, size_t cap, size_t *n, uint64_t *gap_to);
+
+#endif
