@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,37 +74,56 @@ static char **program_env(const struct guest_args *a)
     return env;
 }
 
+static bool start_and_show(const struct guest_root *root, int session, const struct guest_args *a,
+                           struct monitor_spec *m, int bell, struct guest_fail *f)
+{
+    int dir = -1;
+    struct record rec;
+    enum start_result res = start_program(root, session, a->id, a->spec, m, &dir, f);
+    if (m->bell >= 0)
+        close(m->bell);
+    bool ok = res != START_FAILED;
+    if (ok && (res == START_OLD || a->command == CMD_START)) {
+        ok = record_wait(dir, a->id, false, guest_now_ms() + START_WAIT_MS, &rec, f);
+        if (ok && rec.tomb) {
+            *f = rec.why;
+            ok = false;
+        }
+    }
+    if (ok && a->command == CMD_START) {
+        out_hello(&rec.p);
+        out_kind(SG_WIRE_OK, NULL);
+    } else if (ok) {
+        struct follow_spec fs = {.max_output = a->max_output, .bell = res == START_NEW ? bell : -1};
+        ok = follow_run(dir, a->id, &fs, f);
+    }
+    if (dir >= 0)
+        close(dir);
+    return ok;
+}
+
 bool act_start(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
 {
     int session = session_for(root, a, true, f);
     if (session < 0)
         return false;
     char **env = program_env(a);
-    if (!env)
-        return guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
-    struct monitor_spec m = {.root = root,
-                             .cwd = a->cwd,
-                             .timeout_ms = a->timeout_ms,
-                             .retain = a->retain,
-                             .argv = a->argv,
-                             .env = env};
-    int dir = -1;
-    struct record rec;
-    bool ok = start_program(root, session, a->id, a->spec, &m, &dir, f) == START_OK &&
-              record_wait(dir, a->id, false, guest_now_ms() + START_WAIT_MS, &rec, f);
-    if (ok && rec.tomb) {
-        *f = rec.why;
-        ok = false;
+    int bell[2] = {-1, -1};
+    bool ok = env || guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+    if (ok && a->command == CMD_RUN && pipe2(bell, O_CLOEXEC | O_NONBLOCK))
+        ok = guest_failed(f, SG_WF_INTERNAL, errno, "pipe");
+    if (ok) {
+        struct monitor_spec m = {.root = root,
+                                 .cwd = a->cwd,
+                                 .timeout_ms = a->timeout_ms,
+                                 .retain = a->retain,
+                                 .argv = a->argv,
+                                 .env = env,
+                                 .bell = bell[1]};
+        ok = start_and_show(root, session, a, &m, bell[0], f);
     }
-    if (ok && a->command == CMD_START) {
-        out_hello(&rec.p);
-        out_kind(SG_WIRE_OK, NULL);
-    } else if (ok) {
-        struct follow_spec fs = {.max_output = a->max_output};
-        ok = follow_run(dir, a->id, &fs, f);
-    }
-    if (dir >= 0)
-        close(dir);
+    if (bell[0] >= 0)
+        close(bell[0]);
     close(session);
     if (env != environ)
         free(env);
@@ -122,6 +142,7 @@ bool act_follow(const struct guest_root *root, const struct guest_args *a, struc
         .limit = a->has_limit ? a->limit : GUEST_FOLLOW_BYTES,
         .wait_ms = a->wait_ms < GUEST_WAIT_MAX_MS ? a->wait_ms : GUEST_WAIT_MAX_MS,
         .max_output = INT64_MAX,
+        .bell = -1,
     };
     bool ok = follow_run(dir, a->id, &fs, f);
     close(dir);

@@ -78,6 +78,7 @@ void record_pause(int dir, uint64_t deadline_ms)
 struct follow {
     const struct follow_spec *spec;
     int dir, watch;
+    int bell; /* -1 when there is none, or it broke: the monitor is gone */
     struct record rec;
     struct reader reader[2];
     uint64_t left[2]; /* what may still be printed of a stream */
@@ -148,6 +149,23 @@ static bool pump(struct follow *f, const uint64_t target[2])
     return true;
 }
 
+/* Waits for the bell; its breaking is an event too (the record says what happened). */
+static void bell_wait(struct follow *f, uint64_t until_ms)
+{
+    if (f->bell < 0) {
+        watch_wait(f->watch, until_ms);
+        return;
+    }
+    uint64_t now = guest_now_ms();
+    uint64_t left = until_ms > now ? until_ms - now : 0;
+    struct pollfd p = {.fd = f->bell, .events = POLLIN};
+    if (poll(&p, 1, left < GUEST_POLL_MS ? (int)left : GUEST_POLL_MS) <= 0)
+        return;
+    char rings[4096];
+    if (read(f->bell, rings, sizeof rings) == 0)
+        f->bell = -1;
+}
+
 static bool is_over(const struct record *rec)
 {
     return rec->p.state == SG_PS_FINISHED || rec->p.state == SG_PS_UNKNOWN;
@@ -172,7 +190,9 @@ static bool deliver_rest(struct follow *f)
 static bool turn(struct follow *f, uint64_t until_ms, struct guest_fail *fail, bool *ok)
 {
     /* The state before the bytes: if it says "ended", all bytes are there. */
-    *ok = record_load(f->dir, f->rec.p.id, &f->rec, fail);
+    char id[SG_WIRE_ID_MAX + 1];
+    memcpy(id, f->rec.p.id, sizeof id);
+    *ok = record_poll(f->dir, id, &f->rec, fail);
     if (*ok && f->rec.tomb) {
         *fail = f->rec.why;
         if (f->rec.tomb == TOMB_REMOVED)
@@ -213,13 +233,15 @@ bool follow_run(int dir, const char *id, const struct follow_spec *spec, struct 
         reader_init(&f.reader[s], dir, s, spec->offset[s]);
         f.left[s] = spec->max_output;
     }
-    f.watch = is_over(&f.rec) ? -1 : watch_open(dir);
+    f.bell = spec->bell;
+    f.watch = is_over(&f.rec) || f.bell >= 0 ? -1 : watch_open(dir);
     bool ok = true;
     while (!turn(&f, until, fail, &ok)) {
         if (!out_flush())
             break;
-        watch_wait(f.watch, until);
+        bell_wait(&f, until);
     }
+    (void)out_flush(); /* before the watch is closed, which takes milliseconds */
     for (unsigned s = 0; s < 2; s++)
         reader_close(&f.reader[s]);
     if (f.watch >= 0)

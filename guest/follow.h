@@ -11,6 +11,7 @@ struct follow_spec {
     uint64_t limit;      /* read: bytes at most */
     uint64_t wait_ms;    /* read: wait this long for a first byte or the end */
     uint64_t max_output; /* bytes printed per stream at most; the rest is passed over */
+    int bell;            /* read end of the monitor's bell, -1: watch the record instead; not closed */
 };
 
 /* Prints hello, data, gaps and the end.  False with *f when there is nothing to follow (then nothing was

@@ -21,6 +21,7 @@
 struct monitor {
     const struct monitor_spec *spec;
     int dir, exit_fd, signal_fd;
+    int bell;    /* -1 once nobody listens */
     int pipe[2]; /* read ends of stdout and stderr; -1 at EOF */
     struct recorder rec[2];
     pid_t program;
@@ -90,6 +91,16 @@ static _Noreturn void child_run(const struct monitor_spec *m, int dir, const int
 
 /* ---- recording ---- */
 
+/* A pipe beside the record, because closing an inotify descriptor takes the kernel several milliseconds: too
+ * long for the caller of a short command. */
+static void ring(struct monitor *m)
+{
+    if (m->bell < 0 || write(m->bell, "", 1) == 1 || errno == EAGAIN)
+        return; /* a full pipe rings enough */
+    close(m->bell);
+    m->bell = -1;
+}
+
 /* Reads what the pipe holds without waiting; `budget` bounds it, because a descendant may write for ever. */
 static void drain(struct monitor *m, unsigned s, size_t budget)
 {
@@ -125,6 +136,7 @@ static void write_exit(struct monitor *m)
         (void)renameat(m->dir, "exit.new", m->dir, "exit");
     close(m->exit_fd);
     m->exit_fd = -1;
+    ring(m);
 }
 
 static void on_program_end(struct monitor *m)
@@ -219,6 +231,8 @@ static void monitor_loop(struct monitor *m)
         for (unsigned s = 0; s < 2; s++)
             if (p[s].revents)
                 drain(m, s, sizeof block);
+        if (p[0].revents || p[1].revents)
+            ring(m);
         if (p[2].revents)
             reap(m);
         if (!m->ended && m->deadline_ms && guest_now_ms() >= m->deadline_ms)
@@ -275,6 +289,7 @@ _Noreturn void monitor_run(const struct monitor_spec *spec, const struct draft *
     m.spec = spec;
     m.dir = d->dir;
     m.exit_fd = d->exit_fd;
+    m.bell = spec->bell;
     m.pipe[0] = m.pipe[1] = -1;
     for (unsigned s = 0; s < 2; s++)
         recorder_init(&m.rec[s], spec->root, d->dir, s, spec->retain);

@@ -13,6 +13,7 @@ struct monitor_spec {
     uint64_t retain;
     char *const *argv;
     char **env;
+    int bell; /* write end of a pipe that gets a byte at every change of the record; -1 for none */
 };
 
 /* What the monitor tells its starter through the status pipe when nothing was executed; on success the pipe

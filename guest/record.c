@@ -371,7 +371,20 @@ static bool load_tomb(int dir, struct record *rec)
     return true;
 }
 
-bool record_load(int dir, const char *id, struct record *rec, struct guest_fail *f)
+static void load_exit(const struct sg_wire_process *x, struct record *rec)
+{
+    rec->p.state = SG_PS_FINISHED;
+    rec->p.how = x->how;
+    rec->p.value = x->value;
+    rec->p.duration_ms = x->duration_ms;
+    rec->p.descendants_hold_output = x->descendants_hold_output && rec->alive;
+    rec->p.output_incomplete = x->output_incomplete;
+    for (unsigned s = 0; s < 2; s++)
+        if (rec->p.end[s] < x->end[s])
+            rec->p.end[s] = x->end[s];
+}
+
+static bool load(int dir, const char *id, bool extents, struct record *rec, struct guest_fail *f)
 {
     memset(rec, 0, sizeof *rec);
     snprintf(rec->p.id, sizeof rec->p.id, "%s", id);
@@ -383,20 +396,10 @@ bool record_load(int dir, const char *id, struct record *rec, struct guest_fail 
     struct sg_wire_line l;
     bool started = load_started(dir, rec);
     bool ended = load_line(dir, "exit", &l) && l.kind == SG_WIRE_EXIT;
-    for (unsigned s = 0; s < 2; s++)
-        if (!segments_extent(dir, s, &rec->p.oldest[s], &rec->p.end[s]))
-            return guest_failed(f, SG_WF_INTERNAL, errno, "reading the record");
+    if ((extents || ended || !rec->alive) && !segments_extent(dir, rec->p.oldest, rec->p.end))
+        return guest_failed(f, SG_WF_INTERNAL, errno, "reading the record");
     if (ended) {
-        rec->p.state = SG_PS_FINISHED;
-        rec->p.how = l.process.how;
-        rec->p.value = l.process.value;
-        rec->p.duration_ms = l.process.duration_ms;
-        rec->p.descendants_hold_output = l.process.descendants_hold_output && rec->alive;
-        rec->p.output_incomplete = l.process.output_incomplete;
-        for (unsigned s = 0; s < 2; s++) {
-            if (rec->p.end[s] < l.process.end[s])
-                rec->p.end[s] = l.process.end[s];
-        }
+        load_exit(&l.process, rec);
     } else if (started) {
         rec->p.state = rec->alive ? SG_PS_RUNNING : SG_PS_UNKNOWN;
         rec->p.how = rec->alive ? SG_HOW_NONE : SG_HOW_UNKNOWN;
@@ -408,4 +411,14 @@ bool record_load(int dir, const char *id, struct record *rec, struct guest_fail 
         guest_failed(&rec->why, SG_WF_NOT_STARTED, 0, "the start was cut short");
     }
     return true;
+}
+
+bool record_load(int dir, const char *id, struct record *rec, struct guest_fail *f)
+{
+    return load(dir, id, true, rec, f);
+}
+
+bool record_poll(int dir, const char *id, struct record *rec, struct guest_fail *f)
+{
+    return load(dir, id, false, rec, f);
 }

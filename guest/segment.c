@@ -152,40 +152,61 @@ static int by_base(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Lists the files of a stream in order; -1 with errno. */
-static ssize_t extents_list(int dir, unsigned stream, struct extent list[GUEST_SEGMENTS_MAX])
+static DIR *list_open(int dir)
 {
     int fd = dir_open(dir, ".");
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d) {
-        if (fd >= 0)
-            close(fd);
-        return -1;
-    }
-    size_t n = 0;
-    for (struct dirent *e; n < GUEST_SEGMENTS_MAX && (e = readdir(d));) {
-        struct stat st;
-        if (name_parse(e->d_name, stream, &list[n].base) &&
-            fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_size >= 0 &&
-            st.st_size <= INT64_MAX / 4)
-            list[n++].size = (uint64_t)st.st_size;
-    }
-    closedir(d);
-    qsort(list, n, sizeof *list, by_base);
-    return (ssize_t)n;
+    if (!d && fd >= 0)
+        close(fd);
+    return d;
+}
+
+/* True when the entry is a file of the stream; *e says where it lies. */
+static bool extent_of(DIR *d, const char *name, unsigned stream, struct extent *e)
+{
+    struct stat st;
+    if (!name_parse(name, stream, &e->base) || fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW) ||
+        !S_ISREG(st.st_mode) || st.st_size < 0 || st.st_size > INT64_MAX / 4)
+        return false;
+    e->size = (uint64_t)st.st_size;
+    return true;
 }
 
 static struct extent extents[GUEST_SEGMENTS_MAX];
 
-bool segments_extent(int dir, unsigned stream, uint64_t *oldest, uint64_t *end)
+/* Lists the files of a stream in order. */
+static size_t extents_list(int dir, unsigned stream)
 {
-    ssize_t n = extents_list(dir, stream, extents);
-    *oldest = *end = 0;
-    if (n > 0) {
-        *oldest = extents[0].base;
-        *end = extents[n - 1].base + extents[n - 1].size;
+    DIR *d = list_open(dir);
+    size_t n = 0;
+    for (struct dirent *e; d && n < GUEST_SEGMENTS_MAX && (e = readdir(d));)
+        n += extent_of(d, e->d_name, stream, &extents[n]);
+    if (d)
+        closedir(d);
+    qsort(extents, n, sizeof *extents, by_base);
+    return n;
+}
+
+bool segments_extent(int dir, uint64_t oldest[2], uint64_t end[2])
+{
+    DIR *d = list_open(dir);
+    if (!d)
+        return false;
+    bool any[2] = {false, false};
+    oldest[0] = oldest[1] = end[0] = end[1] = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        unsigned s = e->d_name[0] == 'e';
+        struct extent x;
+        if (!extent_of(d, e->d_name, s, &x))
+            continue;
+        if (!any[s] || x.base < oldest[s])
+            oldest[s] = x.base;
+        if (x.base + x.size > end[s])
+            end[s] = x.base + x.size;
+        any[s] = true;
     }
-    return n >= 0;
+    closedir(d);
+    return true;
 }
 
 void reader_init(struct reader *r, int dir, unsigned stream, uint64_t pos)
@@ -232,8 +253,8 @@ static bool reader_is_stale(const struct reader *r)
 /* Finds where pos lies by listing the directory. */
 static enum reader_result reader_search(struct reader *r, uint64_t *gap_to)
 {
-    ssize_t n = extents_list(r->dir, r->stream, extents);
-    for (ssize_t i = 0; i < n; i++) {
+    size_t n = extents_list(r->dir, r->stream);
+    for (size_t i = 0; i < n; i++) {
         const struct extent *e = &extents[i];
         if (e->base > r->pos) {
             *gap_to = e->base;

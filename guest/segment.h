@@ -30,8 +30,8 @@ void recorder_write(struct recorder *r, const unsigned char *data, size_t n, str
 /* After a loss the end offset has to show in a file name; called before the exit record is written. */
 void recorder_seal(struct recorder *r);
 
-/* First kept offset and offset after the last byte; both 0 without any output.  False with errno. */
-bool segments_extent(int dir, unsigned stream, uint64_t *oldest, uint64_t *end);
+/* First kept offset and offset after the last byte of both streams; 0 without any output.  False with errno. */
+bool segments_extent(int dir, uint64_t oldest[2], uint64_t end[2]);
 
 struct reader {
     int dir; /* borrowed */

@@ -74,7 +74,7 @@ enum start_result start_program(const struct guest_root *root, int session, cons
                 d.dir = -1;
             }
             draft_drop(session, &d);
-            return ok ? START_OK : START_FAILED;
+            return ok ? START_NEW : START_FAILED;
         }
         int err = errno;
         draft_drop(session, &d);
@@ -99,7 +99,7 @@ enum start_result start_program(const struct guest_root *root, int session, cons
     else if (rec.tomb == TOMB_EXEC)
         *f = rec.why;
     else
-        return START_OK;
+        return START_OLD;
     return START_FAILED;
 }
 

@@ -5,11 +5,12 @@
 #include "guest/monitor.h"
 
 enum start_result {
-    START_OK,     /* the record of id is ours to look at: started now, or earlier with the same spec */
+    START_NEW,    /* started by this call */
+    START_OLD,    /* started earlier, with the same spec */
     START_FAILED, /* *f */
 };
 
-/* On START_OK *dir is the record, opened. */
+/* Unless it failed, *dir is the record, opened. */
 enum start_result start_program(const struct guest_root *root, int session, const char *id, const char *spec,
                                 const struct monitor_spec *m, int *dir, struct guest_fail *f);
 /* Claims id so that nothing can start under it; true also when it was taken (*won says which). */
