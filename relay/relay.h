@@ -10,7 +10,7 @@
 
 struct relay;
 struct relay *relay_new(struct sg_loop *loop, struct guestlink *g);
-/* Ends every follower and run with DRAINING. */
+/* Ends every follower, run and act with DRAINING; none of them may be touched afterwards. */
 void relay_free(struct relay *r);
 
 struct relay_session { /* copied wherever it is given */

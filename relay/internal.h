@@ -1,0 +1,115 @@
+/* What the parts of relay/ share: the list of everything in flight, copied sessions and arguments, and one
+ * question to the guest with retries.  Loop thread.
+ */
+#ifndef SG_RELAY_INTERNAL_H
+#define SG_RELAY_INTERNAL_H
+
+#include "base/buf.h"
+#include "relay/relay.h"
+
+enum {
+    RELAY_BACKOFF_MIN_MS = 100,
+    RELAY_BACKOFF_MAX_MS = 2000,
+    RELAY_GIVE_UP_MS = 60000,         /* a follower without one successful answer */
+    RELAY_GIVE_UP_BOUNDED_MS = 15000, /* a bounded read: its caller waits */
+    RELAY_PAUSE_MAX_MS = 5000,        /* a stream paused for longer is cut and asked for again */
+    RELAY_STUCK_MAX = 5,              /* answers that contradict themselves, in a row */
+    RELAY_SETTLE_MS = 20000,          /* how long a lost start is asked after */
+    RELAY_RUN_GRACE_MS = 10000,       /* a run whose start is not yet known is waited for so much longer */
+    RELAY_ANSWER_MS = 24500,          /* but no answer is silent for longer than this */
+    RELAY_RETRY_MS = 5000,            /* how long an idempotent act is tried again */
+    RELAY_LIST_MAX = 16384,           /* processes of one list */
+};
+
+/* ---- everything in flight: on the relay's list from its making to obj_bury ---- */
+
+struct relay_obj {
+    struct relay_obj *prev, *next;
+    struct relay *relay;
+    struct sg_grave grave;
+    void (*abandon)(struct relay_obj *o, const struct sg_error *e); /* ends it: tells its owner, buries */
+    void (*destroy)(struct relay_obj *o);                           /* frees the memory, nothing else */
+};
+
+void obj_init(struct relay_obj *o, struct relay *r,
+              void (*abandon)(struct relay_obj *o, const struct sg_error *e),
+              void (*destroy)(struct relay_obj *o));
+/* Off the list; destroyed at the end of this turn. */
+void obj_bury(struct relay_obj *o);
+
+struct sg_loop *relay_loop(struct relay *r);
+struct guestlink *relay_guestlink(struct relay *r);
+
+/* ---- copies ---- */
+
+struct session_copy {
+    char *session_id, *arch, *cwd;
+};
+bool session_copy(struct session_copy *c, const struct relay_session *s);
+void session_free(struct session_copy *c);
+
+/* Arguments of a guest call; a failed allocation sticks. */
+struct relay_args {
+    char **v; /* NULL-terminated once something was added */
+    size_t n, cap;
+    bool failed;
+};
+void args_add(struct relay_args *a, const char *s);
+void args_addu(struct relay_args *a, uint64_t n);
+/* verb --session S [--id ID] */
+void args_begin(struct relay_args *a, const char *verb, const char *session_id, const char *id);
+void args_free(struct relay_args *a);
+
+/* ---- retrying ---- */
+
+/* May the same question be asked again after this failure? */
+bool relay_may_retry(const struct sg_error *e);
+/* The next wait: jittered; doubles *backoff up to the maximum; not below the error's retry_after_ms. */
+uint64_t relay_backoff(int64_t *backoff_ms, const struct sg_error *e);
+
+/* What an X line tells, into what is known of the process. */
+void relay_take_exit(struct sg_wire_process *p, const struct sg_wire_process *x);
+
+/* ---- one question to the guest ---- */
+
+struct ask_answer {
+    const struct sg_wire_line *line;    /* K (or M, X, E) that ended it; NULL: e says why there is none */
+    bool hello;                         /* an H line was seen */
+    struct sg_wire_process h;           /* it */
+    const struct sg_wire_process *list; /* the P lines */
+    size_t n;
+    const struct sg_error *e; /* line NULL or E */
+    bool retried;             /* an earlier attempt may have taken effect */
+};
+typedef void ask_done_fn(void *arg, const struct ask_answer *a);
+
+struct ask_spec {
+    const struct relay_session *session;
+    struct relay_args *args; /* taken over, also on failure */
+    json_t *env;             /* borrowed */
+    bool sudo;
+    int64_t wait_ms;  /* >= 0: --wait-ms is added, less on every retry */
+    int64_t retry_ms; /* 0: asked once */
+    bool retry_all;   /* also after an E line and after failures that look final */
+};
+
+/* done is called once, later; NULL with *e when it cannot begin. */
+struct ask *ask_start(struct relay *r, const struct ask_spec *s, ask_done_fn *done, void *arg,
+                      struct sg_error *e);
+void ask_cancel(struct ask *a);
+
+/* ---- starting ---- */
+
+/* Checks what the guest could not be told (NUL, ids, names) and builds `verb` with all its arguments.
+ * max_output -1: none. */
+SG_MUST_CHECK enum sg_code start_args(const struct process_spec *s, const char *verb, int64_t max_output,
+                                      struct relay_args *out, struct sg_error *e);
+/* Asks until it is known whether `id` runs.  done: p when it does; else e, made from `why`: not_started, or
+ * unknown when nobody could be asked. */
+struct ask *settle_start(struct relay *r, const struct relay_session *s, const char *id, ask_done_fn *done,
+                         void *arg, struct sg_error *e);
+/* The verdict of a settle answer.  True: it exists, *p.  False: *e from `why`. */
+bool settle_verdict(const struct ask_answer *a, const char *id, const struct sg_error *why,
+                    struct sg_wire_process *p, struct sg_error *e);
+
+#endif

@@ -1,0 +1,182 @@
+#include "relay/internal.h"
+
+#include "base/crypto.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct relay {
+    struct sg_loop *loop;
+    struct guestlink *guestlink;
+    struct relay_obj *all;
+};
+
+struct relay *relay_new(struct sg_loop *loop, struct guestlink *g)
+{
+    struct relay *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->loop = loop;
+    r->guestlink = g;
+    return r;
+}
+
+void relay_free(struct relay *r)
+{
+    if (!r)
+        return;
+    struct sg_error e;
+    sg_fail(&e, SG_E_DRAINING, SG_OUTCOME_UNKNOWN, "the gateway is shutting down");
+    while (r->all) /* abandon may make its owner bury others: always take the first */
+        r->all->abandon(r->all, &e);
+    free(r);
+}
+
+struct sg_loop *relay_loop(struct relay *r)
+{
+    return r->loop;
+}
+
+struct guestlink *relay_guestlink(struct relay *r)
+{
+    return r->guestlink;
+}
+
+void obj_init(struct relay_obj *o, struct relay *r,
+              void (*abandon)(struct relay_obj *o, const struct sg_error *e),
+              void (*destroy)(struct relay_obj *o))
+{
+    o->relay = r;
+    o->abandon = abandon;
+    o->destroy = destroy;
+    o->prev = NULL;
+    o->next = r->all;
+    if (r->all)
+        r->all->prev = o;
+    r->all = o;
+}
+
+static void on_grave(struct sg_grave *g)
+{
+    struct relay_obj *o = (struct relay_obj *)((char *)g - offsetof(struct relay_obj, grave));
+    o->destroy(o);
+}
+
+void obj_bury(struct relay_obj *o)
+{
+    if (o->next)
+        o->next->prev = o->prev;
+    if (o->prev)
+        o->prev->next = o->next;
+    else
+        o->relay->all = o->next;
+    o->prev = o->next = NULL;
+    o->grave.fn = on_grave;
+    sg_loop_bury(o->relay->loop, &o->grave);
+}
+
+/* ---- copies ---- */
+
+static bool copy_string(char **out, const char *s)
+{
+    *out = s ? strdup(s) : NULL;
+    return !s || *out;
+}
+
+bool session_copy(struct session_copy *c, const struct relay_session *s)
+{
+    *c = (struct session_copy){0};
+    return copy_string(&c->session_id, s->session_id) && copy_string(&c->arch, s->arch) &&
+           copy_string(&c->cwd, s->cwd);
+}
+
+void session_free(struct session_copy *c)
+{
+    free(c->session_id);
+    free(c->arch);
+    free(c->cwd);
+    *c = (struct session_copy){0};
+}
+
+void args_add(struct relay_args *a, const char *s)
+{
+    if (a->failed)
+        return;
+    if (a->n + 2 > a->cap) {
+        size_t cap = a->cap ? a->cap * 2 : 16;
+        char **v = reallocarray(a->v, cap, sizeof *v);
+        if (!v) {
+            a->failed = true;
+            return;
+        }
+        a->v = v;
+        a->cap = cap;
+    }
+    a->v[a->n] = strdup(s);
+    if (!a->v[a->n]) {
+        a->failed = true;
+        return;
+    }
+    a->v[++a->n] = NULL;
+}
+
+void args_addu(struct relay_args *a, uint64_t n)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%" PRIu64, n);
+    args_add(a, text);
+}
+
+void args_begin(struct relay_args *a, const char *verb, const char *session_id, const char *id)
+{
+    args_add(a, verb);
+    args_add(a, "--session");
+    args_add(a, session_id);
+    if (id) {
+        args_add(a, "--id");
+        args_add(a, id);
+    }
+}
+
+void args_free(struct relay_args *a)
+{
+    for (size_t i = 0; i < a->n; i++)
+        free(a->v[i]);
+    free(a->v);
+    *a = (struct relay_args){0};
+}
+
+/* ---- retrying ---- */
+
+bool relay_may_retry(const struct sg_error *e)
+{
+    const struct sg_error_row *row = sg_error_row(e->code);
+    return row && (row->retryable || e->code == SG_E_UPSTREAM_BAD_RESPONSE) && e->code != SG_E_DRAINING;
+}
+
+uint64_t relay_backoff(int64_t *backoff_ms, const struct sg_error *e)
+{
+    int64_t base = *backoff_ms < RELAY_BACKOFF_MIN_MS ? RELAY_BACKOFF_MIN_MS : *backoff_ms;
+    *backoff_ms = base * 2 < RELAY_BACKOFF_MAX_MS ? base * 2 : RELAY_BACKOFF_MAX_MS;
+    uint16_t r = 0;
+    if (!sg_random(&r, sizeof r))
+        r = 0;
+    int64_t ms = base / 2 + base * (int64_t)r / (2 * (int64_t)UINT16_MAX); /* half to whole */
+    if (e && e->retry_after_ms > ms)
+        ms = e->retry_after_ms;
+    return (uint64_t)ms;
+}
+
+void relay_take_exit(struct sg_wire_process *p, const struct sg_wire_process *x)
+{
+    p->state = x->how == SG_HOW_UNKNOWN ? SG_PS_UNKNOWN : SG_PS_FINISHED;
+    p->how = x->how;
+    p->value = x->value;
+    p->descendants_hold_output = x->descendants_hold_output;
+    p->output_incomplete = x->output_incomplete;
+    p->duration_ms = x->duration_ms;
+    for (int s = 0; s < 2; s++)
+        p->end[s] = x->end[s];
+}
