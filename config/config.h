@@ -69,5 +69,9 @@ struct config_option {
     bool secret;
 };
 const struct config_option *config_options(size_t *n);
+/* The example file and the list in --help, both made from the table.  False when out of memory. */
+struct sg_buf;
+bool config_describe_example(struct sg_buf *b);
+bool config_describe_help(struct sg_buf *b);
 
 #endif

@@ -202,6 +202,8 @@ static void check_line(struct loader *l, const char *line, size_t len, size_t li
     else if (len && (line[0] == ' ' || line[0] == '\t') && strspn(line, " \t\r\n") < len &&
              !strchr("#;", line[strspn(line, " \t")]))
         what = "the line begins with a blank; a value cannot go on over several lines";
+    else if (line[0] == '[' && !memchr(line, ']', len))
+        what = "the section's \"]\" is missing";
     if (what) {
         l->code = sg_fail(l->e, SG_E_INVALID_FIELD, SG_NOT_SENT, "%.120s:%d: %s", l->path, l->line, what);
         return;
