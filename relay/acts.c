@@ -82,8 +82,10 @@ enum sg_code process_status(struct relay *r, const struct relay_session *s, cons
         return code;
     struct relay_args args = {0};
     args_begin(&args, "status", s->session_id, id);
-    struct ask_spec spec = {
-        .session = s, .args = &args, .wait_ms = wait_ms > 0 ? wait_ms : -1, .retry_ms = RELAY_RETRY_MS};
+    struct ask_spec spec = {.session = s,
+                            .args = &args,
+                            .wait_ms = wait_ms > 0 ? wait_ms : -1,
+                            .retry_ms = relay_limits(r)->retry_ms};
     struct act act = {.kind = ACT_STATUS, .status_done = done, .arg = arg};
     return launch(r, &act, &spec, id, e);
 }
@@ -93,7 +95,8 @@ enum sg_code process_list(struct relay *r, const struct relay_session *s, proces
 {
     struct relay_args args = {0};
     args_begin(&args, "list", s->session_id, NULL);
-    struct ask_spec spec = {.session = s, .args = &args, .wait_ms = -1, .retry_ms = RELAY_RETRY_MS};
+    struct ask_spec spec = {
+        .session = s, .args = &args, .wait_ms = -1, .retry_ms = relay_limits(r)->retry_ms};
     struct act act = {.kind = ACT_LIST, .status_done = done, .arg = arg};
     return launch(r, &act, &spec, NULL, e);
 }
@@ -126,7 +129,8 @@ enum sg_code process_remove(struct relay *r, const struct relay_session *s, cons
         return code;
     struct relay_args args = {0};
     args_begin(&args, "remove", s->session_id, id);
-    struct ask_spec spec = {.session = s, .args = &args, .wait_ms = -1, .retry_ms = RELAY_RETRY_MS};
+    struct ask_spec spec = {
+        .session = s, .args = &args, .wait_ms = -1, .retry_ms = relay_limits(r)->retry_ms};
     struct act act = {.kind = ACT_REMOVE, .act_done = done, .arg = arg};
     return launch(r, &act, &spec, id, e);
 }

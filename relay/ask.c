@@ -122,7 +122,7 @@ static bool launch(struct ask *a, struct sg_error *e)
 /* Tries again later if that is allowed and there is time. */
 static bool again(struct ask *a, const struct sg_error *e)
 {
-    uint64_t wait = relay_backoff(&a->backoff_ms, e);
+    uint64_t wait = relay_backoff(a->obj.relay, &a->backoff_ms, e);
     int64_t spent = sg_mono_ms() - a->started_ms - (a->wait_ms > 0 ? a->wait_ms : 0);
     if (a->retry_ms == 0 || spent + (int64_t)wait > a->retry_ms)
         return false;

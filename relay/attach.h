@@ -6,6 +6,13 @@
 
 #include "relay/relay.h"
 
+/* The memory of one attached client is bounded by these and by the transport's own queue. */
+enum {
+    ATTACH_FRAME_MAX = 64 * 1024,   /* payload of one frame */
+    ATTACH_QUEUE_HIGH = 256 * 1024, /* queued bytes above which the process's stream is paused */
+    ATTACH_QUEUE_MAX = 512 * 1024,  /* above which a client that talks without reading is closed as slow */
+};
+
 struct attach_io {
     /* Queues one message (text or binary), head and body together.  False: the peer is gone. */
     bool (*send)(void *io, bool text, const void *head, size_t head_len, const void *body, size_t body_len);
@@ -23,6 +30,7 @@ struct attach_spec {
     const char *id;
     uint64_t offset[2];
     enum attach_format format;
+    bool keepalive_data; /* send keepalive records, for balancers that do not count pings as activity */
 };
 
 struct attach;

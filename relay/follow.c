@@ -79,12 +79,17 @@ static void end_well(struct follower *f)
 
 /* ---- asking again ---- */
 
+static int64_t give_up_ms(const struct follower *f)
+{
+    const struct relay_limits *l = relay_limits(f->obj.relay);
+    return f->bounded ? l->give_up_bounded_ms : l->give_up_ms;
+}
+
 static void ask_later(struct follower *f, const struct sg_error *e)
 {
-    uint64_t wait = relay_backoff(&f->backoff_ms, e);
-    int64_t give_up = f->bounded ? RELAY_GIVE_UP_BOUNDED_MS : RELAY_GIVE_UP_MS;
+    uint64_t wait = relay_backoff(f->obj.relay, &f->backoff_ms, e);
     if (f->fail_since) {
-        int64_t left = f->fail_since + give_up - sg_mono_ms();
+        int64_t left = f->fail_since + give_up_ms(f) - sg_mono_ms();
         if (left < 1)
             left = 1;
         if (wait > (uint64_t)left)
@@ -143,8 +148,7 @@ static void on_timer(void *arg)
         return;
     }
     f->waiting = false;
-    int64_t give_up = f->bounded ? RELAY_GIVE_UP_BOUNDED_MS : RELAY_GIVE_UP_MS;
-    if (f->fail_since && sg_mono_ms() - f->fail_since >= give_up) {
+    if (f->fail_since && sg_mono_ms() - f->fail_since >= give_up_ms(f)) {
         end_with(f, &f->last);
         return;
     }
@@ -231,7 +235,7 @@ static bool on_line(void *arg, const struct sg_wire_line *line)
     struct follower *f = arg;
     if (f->paused) {
         f->held = true;
-        sg_timer_start(f->timer, RELAY_PAUSE_MAX_MS);
+        sg_timer_start(f->timer, (uint64_t)relay_limits(f->obj.relay)->pause_max_ms);
         return false;
     }
     if (line->kind == SG_WIRE_HELLO) {
@@ -273,6 +277,12 @@ static void take_exit(struct follower *f, const struct sg_wire_process *x)
         contradicted(f, "the process ended and its last output did not come");
 }
 
+/* How long the call that just ended took. */
+static int64_t lived_ms(const struct follower *f)
+{
+    return sg_mono_ms() - f->call_began;
+}
+
 static void take_more(struct follower *f)
 {
     if (f->bounded) {
@@ -291,7 +301,7 @@ static void take_more(struct follower *f)
         return;
     }
     /* A quiet process: an answer that took its time is followed by the next question at once. */
-    if (sg_mono_ms() - f->call_began > RELAY_BACKOFF_MAX_MS)
+    if (lived_ms(f) > relay_limits(f->obj.relay)->backoff_max_ms)
         open_call(f);
     else
         ask_later(f, NULL);
@@ -309,7 +319,7 @@ static void on_end(void *arg, const struct sg_wire_line *line, bool hello, const
         mine = *e;
         if (f->told_hello)
             mine.outcome = SG_STARTED;
-        if (f->call_progress || sg_mono_ms() - f->call_began > 5 * RELAY_BACKOFF_MAX_MS)
+        if (f->call_progress || lived_ms(f) > 5 * relay_limits(f->obj.relay)->backoff_max_ms)
             f->backoff_ms = 0;
         failed(f, &mine);
         return;
@@ -434,6 +444,10 @@ struct follower *follower_open(struct relay *r, const struct follow_spec *s, con
 {
     if (!s->id || !sg_wire_id_valid(s->id, strlen(s->id))) {
         sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
+        return NULL;
+    }
+    if (s->offset[0] > INT64_MAX / 4 || s->offset[1] > INT64_MAX / 4) {
+        sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT, "the offset is larger than any output");
         return NULL;
     }
     struct follower *f = calloc(1, sizeof *f);

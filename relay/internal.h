@@ -8,17 +8,10 @@
 #include "relay/relay.h"
 
 enum {
-    RELAY_BACKOFF_MIN_MS = 100,
-    RELAY_BACKOFF_MAX_MS = 2000,
-    RELAY_GIVE_UP_MS = 60000,         /* a follower without one successful answer */
-    RELAY_GIVE_UP_BOUNDED_MS = 15000, /* a bounded read: its caller waits */
-    RELAY_PAUSE_MAX_MS = 5000,        /* a stream paused for longer is cut and asked for again */
-    RELAY_STUCK_MAX = 5,              /* answers that contradict themselves, in a row */
-    RELAY_SETTLE_MS = 20000,          /* how long a lost start is asked after */
-    RELAY_RUN_GRACE_MS = 10000,       /* a run whose start is not yet known is waited for so much longer */
-    RELAY_ANSWER_MS = 24500,          /* but no answer is silent for longer than this */
-    RELAY_RETRY_MS = 5000,            /* how long an idempotent act is tried again */
-    RELAY_LIST_MAX = 16384,           /* processes of one list */
+    RELAY_STUCK_MAX = 5,        /* answers that contradict themselves, in a row */
+    RELAY_RUN_GRACE_MS = 10000, /* a run whose start is not yet known is waited for so much longer */
+    RELAY_ANSWER_MS = 24500,    /* but no answer is silent for longer than this */
+    RELAY_LIST_MAX = 16384,     /* processes of one list */
 };
 
 /* ---- everything in flight: on the relay's list from its making to obj_bury ---- */
@@ -39,6 +32,7 @@ void obj_bury(struct relay_obj *o);
 
 struct sg_loop *relay_loop(struct relay *r);
 struct guestlink *relay_guestlink(struct relay *r);
+const struct relay_limits *relay_limits(const struct relay *r);
 
 /* ---- copies ---- */
 
@@ -64,8 +58,9 @@ void args_free(struct relay_args *a);
 
 /* May the same question be asked again after this failure? */
 bool relay_may_retry(const struct sg_error *e);
-/* The next wait: jittered; doubles *backoff up to the maximum; not below the error's retry_after_ms. */
-uint64_t relay_backoff(int64_t *backoff_ms, const struct sg_error *e);
+/* The next wait: jittered; doubles *backoff (0 at first) up to the limit; not below the error's
+ * retry_after_ms. */
+uint64_t relay_backoff(const struct relay *r, int64_t *backoff_ms, const struct sg_error *e);
 
 /* What an X line tells, into what is known of the process. */
 void relay_take_exit(struct sg_wire_process *p, const struct sg_wire_process *x);

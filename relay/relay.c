@@ -10,7 +10,19 @@
 struct relay {
     struct sg_loop *loop;
     struct guestlink *guestlink;
+    struct relay_limits limits;
     struct relay_obj *all;
+};
+
+static const struct relay_limits defaults = {
+    .give_up_ms = 60000,
+    .give_up_bounded_ms = 15000,
+    .settle_ms = 20000,
+    .retry_ms = 5000,
+    .pause_max_ms = 5000,
+    .slow_reader_ms = 60000,
+    .keepalive_ms = 20000,
+    .backoff_max_ms = 2000,
 };
 
 struct relay *relay_new(struct sg_loop *loop, struct guestlink *g)
@@ -20,7 +32,32 @@ struct relay *relay_new(struct sg_loop *loop, struct guestlink *g)
         return NULL;
     r->loop = loop;
     r->guestlink = g;
+    r->limits = defaults;
     return r;
+}
+
+static int64_t or_default(int64_t given, int64_t dflt)
+{
+    return given > 0 ? given : dflt;
+}
+
+void relay_set_limits(struct relay *r, const struct relay_limits *l)
+{
+    r->limits = (struct relay_limits){
+        .give_up_ms = or_default(l->give_up_ms, defaults.give_up_ms),
+        .give_up_bounded_ms = or_default(l->give_up_bounded_ms, defaults.give_up_bounded_ms),
+        .settle_ms = or_default(l->settle_ms, defaults.settle_ms),
+        .retry_ms = or_default(l->retry_ms, defaults.retry_ms),
+        .pause_max_ms = or_default(l->pause_max_ms, defaults.pause_max_ms),
+        .slow_reader_ms = or_default(l->slow_reader_ms, defaults.slow_reader_ms),
+        .keepalive_ms = or_default(l->keepalive_ms, defaults.keepalive_ms),
+        .backoff_max_ms = or_default(l->backoff_max_ms, defaults.backoff_max_ms),
+    };
+}
+
+const struct relay_limits *relay_limits(const struct relay *r)
+{
+    return &r->limits;
 }
 
 void relay_free(struct relay *r)
@@ -156,17 +193,18 @@ bool relay_may_retry(const struct sg_error *e)
     return row && (row->retryable || e->code == SG_E_UPSTREAM_BAD_RESPONSE) && e->code != SG_E_DRAINING;
 }
 
-uint64_t relay_backoff(int64_t *backoff_ms, const struct sg_error *e)
+uint64_t relay_backoff(const struct relay *r, int64_t *backoff_ms, const struct sg_error *e)
 {
-    int64_t base = *backoff_ms < RELAY_BACKOFF_MIN_MS ? RELAY_BACKOFF_MIN_MS : *backoff_ms;
-    *backoff_ms = base * 2 < RELAY_BACKOFF_MAX_MS ? base * 2 : RELAY_BACKOFF_MAX_MS;
-    uint16_t r = 0;
-    if (!sg_random(&r, sizeof r))
-        r = 0;
-    int64_t ms = base / 2 + base * (int64_t)r / (2 * (int64_t)UINT16_MAX); /* half to whole */
+    int64_t max = r->limits.backoff_max_ms;
+    int64_t base = *backoff_ms > 0 ? *backoff_ms : (max + 19) / 20;
+    *backoff_ms = base * 2 < max ? base * 2 : max;
+    uint16_t random = 0;
+    if (!sg_random(&random, sizeof random))
+        random = 0;
+    int64_t ms = base / 2 + base * (int64_t)random / (2 * (int64_t)UINT16_MAX); /* half to whole */
     if (e && e->retry_after_ms > ms)
         ms = e->retry_after_ms;
-    return (uint64_t)ms;
+    return ms > 0 ? (uint64_t)ms : 1;
 }
 
 void relay_take_exit(struct sg_wire_process *p, const struct sg_wire_process *x)

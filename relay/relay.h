@@ -13,6 +13,19 @@ struct relay *relay_new(struct sg_loop *loop, struct guestlink *g);
 /* Ends every follower, run and act with DRAINING; none of them may be touched afterwards. */
 void relay_free(struct relay *r);
 
+/* Times, milliseconds; the defaults hold where 0 is given. */
+struct relay_limits {
+    int64_t give_up_ms;         /* 60 s: a follower without one successful answer */
+    int64_t give_up_bounded_ms; /* 15 s: a bounded read, whose caller waits */
+    int64_t settle_ms;          /* 20 s: how long a lost start is asked after */
+    int64_t retry_ms;           /* 5 s: how long an idempotent act is tried again */
+    int64_t pause_max_ms;       /* 5 s: a stream paused for longer is cut and asked for again */
+    int64_t slow_reader_ms;     /* 60 s: an attached client that reads nothing for so long is closed */
+    int64_t keepalive_ms;       /* 20 s: between keepalive records */
+    int64_t backoff_max_ms;     /* 2 s; the first wait is a twentieth of it */
+};
+void relay_set_limits(struct relay *r, const struct relay_limits *l);
+
 struct relay_session { /* copied wherever it is given */
     const char *session_id;
     const char *arch; /* NULL: amd64 */

@@ -11,8 +11,11 @@ struct ask *settle_start(struct relay *r, const struct relay_session *s, const c
 {
     struct relay_args args = {0};
     args_begin(&args, "settle", s->session_id, id);
-    struct ask_spec spec = {
-        .session = s, .args = &args, .wait_ms = -1, .retry_ms = RELAY_SETTLE_MS, .retry_all = true};
+    struct ask_spec spec = {.session = s,
+                            .args = &args,
+                            .wait_ms = -1,
+                            .retry_ms = relay_limits(r)->settle_ms,
+                            .retry_all = true};
     return ask_start(r, &spec, done, arg, e);
 }
 
