@@ -1,0 +1,144 @@
+#include "routes/act.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void on_gone(void *arg)
+{
+    struct act *a = arg;
+    a->gone = true;
+}
+
+void *act_new(struct exchange *ex, size_t size, void (*go)(struct act *a),
+              void (*fail)(struct act *a, const struct sg_error *e))
+{
+    struct act *a = calloc(1, size);
+    if (!a) {
+        struct sg_error e;
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+        ex_fail(ex, &e);
+        return NULL;
+    }
+    a->ex = ex;
+    a->sandbox = ex->params[0];
+    a->go = go;
+    a->fail = fail;
+    ex_on_gone(ex, on_gone, a);
+    return a;
+}
+
+static void forget_session(struct act *a)
+{
+    free(a->session_id);
+    free(a->cwd);
+    free(a->arch);
+    a->session_id = a->cwd = a->arch = NULL;
+}
+
+static void look_up(struct act *a);
+
+static void look_again(struct act *a)
+{
+    a->retried = true;
+    control_session_forget(a->ex->gw->control, a->sandbox);
+    forget_session(a);
+    look_up(a);
+}
+
+static void on_session(void *arg, const struct control_session *s, const struct sg_error *e)
+{
+    struct act *a = arg;
+    struct sg_error own;
+    if (!e && a->gone) {
+        (void)sg_fail(&own, SG_E_BAD_REQUEST, SG_NOT_SENT, "the client left");
+        e = &own;
+    }
+    if (e) {
+        a->fail(a, e);
+        return;
+    }
+    const char *want = ex_query(a->ex, "session", NULL);
+    if (want && strcmp(want, s->session_id) != 0) {
+        if (s->cached && !a->retried) { /* the caller may know better than the cache */
+            look_again(a);
+            return;
+        }
+        (void)sg_fail(&own, SG_E_STALE_SESSION, SG_NOT_SENT, "the sandbox runs in another session now");
+        a->fail(a, &own);
+        return;
+    }
+    a->cached = s->cached;
+    a->session_id = strdup(s->session_id);
+    a->cwd = strdup(s->cwd);
+    a->arch = s->arch ? strdup(s->arch) : NULL;
+    if (!a->session_id || !a->cwd || (s->arch && !a->arch)) {
+        (void)sg_fail(&own, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+        a->fail(a, &own);
+        return;
+    }
+    a->go(a);
+}
+
+static void look_up(struct act *a)
+{
+    ex_on_gone(a->ex, on_gone, a); /* the handler's own watch would free what the lookup will call */
+    control_session(a->ex->gw->control, a->sandbox, on_session, a);
+}
+
+void act_begin(struct act *a)
+{
+    look_up(a);
+}
+
+struct relay_session act_session(const struct act *a)
+{
+    return (struct relay_session){.session_id = a->session_id, .arch = a->arch, .cwd = a->cwd};
+}
+
+static bool session_is_over(const struct sg_error *e)
+{
+    return e->code == SG_E_STALE_SESSION || e->code == SG_E_SANDBOX_NOT_FOUND ||
+           e->code == SG_E_UPSTREAM_NOT_FOUND;
+}
+
+bool act_retry(struct act *a, const struct sg_error *e)
+{
+    if (session_is_over(e))
+        control_session_forget(a->ex->gw->control, a->sandbox);
+    if (!session_is_over(e) || !a->cached || a->retried || a->gone ||
+        (e->outcome != SG_NOT_SENT && e->outcome != SG_NOT_STARTED))
+        return false;
+    look_again(a);
+    return true;
+}
+
+void act_settled(struct act *a)
+{
+    ex_on_gone(a->ex, NULL, NULL);
+}
+
+void act_free(struct act *a)
+{
+    forget_session(a);
+    free(a);
+}
+
+void act_fail(struct act *a, const struct sg_error *e)
+{
+    act_settled(a);
+    ex_fail(a->ex, e);
+    act_free(a);
+}
+
+void act_answer(struct act *a, int status, json_t *json)
+{
+    if (!json) {
+        struct sg_error e;
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
+        act_fail(a, &e);
+        return;
+    }
+    act_settled(a);
+    ex_answer_json(a->ex, status, json);
+    act_free(a);
+}

@@ -1,0 +1,41 @@
+/* A request that acts inside a sandbox's running session: finds the session, makes the call, and once — when
+ * the session came from the cache, was over, and nothing can have begun — looks the session up again.
+ * Embedded first in a handler's own struct.  Loop thread.
+ */
+#ifndef SG_ROUTES_ACT_H
+#define SG_ROUTES_ACT_H
+
+#include "routes/exchange.h"
+#include "routes/gateway.h"
+
+struct act {
+    struct exchange *ex;
+    const char *sandbox; /* the name, params[0] */
+    char *session_id, *cwd, *arch;
+    bool cached, retried, gone;
+    /* The session is known (act_session): make the call. */
+    void (*go)(struct act *a);
+    /* Answers with e and frees the whole. */
+    void (*fail)(struct act *a, const struct sg_error *e);
+};
+
+/* Allocates `size` bytes beginning with a struct act; answers by itself when memory is out (NULL then). */
+void *act_new(struct exchange *ex, size_t size, void (*go)(struct act *a),
+              void (*fail)(struct act *a, const struct sg_error *e));
+/* Looks the session up; go or fail follows, possibly before this returns.  A ?session= that names another
+ * session than the current one is STALE_SESSION. */
+void act_begin(struct act *a);
+struct relay_session act_session(const struct act *a);
+/* e ended a call.  True: go will be called again, or fail; do not touch a any more.  False: e stands. */
+bool act_retry(struct act *a, const struct sg_error *e);
+/* Stops watching the client; call before answering. */
+void act_settled(struct act *a);
+/* Frees what act holds and the whole struct. */
+void act_free(struct act *a);
+
+/* act_settled, ex_fail, act_free: a `fail` for handlers that hold nothing else. */
+void act_fail(struct act *a, const struct sg_error *e);
+/* act_settled, answer (NULL: out of memory), act_free. */
+void act_answer(struct act *a, int status, json_t *json);
+
+#endif

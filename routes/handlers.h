@@ -1,0 +1,32 @@
+/* Private to routes/: the handlers that the table names. */
+#ifndef SG_ROUTES_HANDLERS_H
+#define SG_ROUTES_HANDLERS_H
+
+#include "routes/exchange.h"
+
+void route_healthz(struct exchange *ex);
+void route_readyz(struct exchange *ex);
+void route_version(struct exchange *ex);
+void route_limits(struct exchange *ex);
+
+void route_sandbox_create(struct exchange *ex);
+void route_sandbox_list(struct exchange *ex);
+void route_sandbox_get(struct exchange *ex);
+void route_sandbox_destroy(struct exchange *ex);
+void route_sandbox_resume(struct exchange *ex);
+void route_sandbox_stop(struct exchange *ex);
+
+void route_run(struct exchange *ex);
+
+void route_process_start(struct exchange *ex);
+void route_process_list(struct exchange *ex);
+void route_process_get(struct exchange *ex);
+void route_process_signal(struct exchange *ex);
+void route_process_remove(struct exchange *ex);
+void route_process_output(struct exchange *ex);
+void route_process_attach(struct exchange *ex);
+
+void route_file_read(struct exchange *ex);
+void route_file_write(struct exchange *ex);
+
+#endif

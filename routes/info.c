@@ -1,0 +1,54 @@
+#include "routes/handlers.h"
+
+#include "control/create_spec.h"
+#include "routes/gateway.h"
+#include "routes/spec.h"
+
+static void answer(struct exchange *ex, int status, json_t *json)
+{
+    if (json) {
+        ex_answer_json(ex, status, json);
+        return;
+    }
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the answer");
+    ex_fail(ex, &e);
+}
+
+void route_healthz(struct exchange *ex)
+{
+    answer(ex, 200, json_pack("{ss}", "status", "ok"));
+}
+
+void route_readyz(struct exchange *ex)
+{
+    if (!ex->gw->draining) {
+        answer(ex, 200, json_pack("{ss}", "status", "ready"));
+        return;
+    }
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_DRAINING, SG_NOT_SENT, "the gateway is shutting down");
+    ex_fail(ex, &e);
+}
+
+void route_version(struct exchange *ex)
+{
+    answer(ex, 200, json_pack("{ssssss}", "name", "sandgate", "version", ex->gw->version, "api", "v1"));
+}
+
+void route_limits(struct exchange *ex)
+{
+    json_t *create = json_pack("{sisisisisisIsI}", "name_length", CREATE_NAME_MAX, "ports", CREATE_PORTS_MAX,
+                               "tags", CREATE_TAGS_MAX, "tag_value_characters", CREATE_TAG_VALUE_MAX, "vcpus",
+                               CREATE_VCPUS_MAX, "timeout_ms_min", (json_int_t)CREATE_TIMEOUT_MIN_MS,
+                               "timeout_ms_max", (json_int_t)CREATE_TIMEOUT_MAX_MS);
+    json_t *process =
+        json_pack("{sisisisIsIsIsi}", "id_length", SG_WIRE_ID_MAX, "arguments", SPEC_ARGS_MAX,
+                  "argument_bytes", SPEC_ARG_MAX, "timeout_ms_max", (json_int_t)SPEC_TIMEOUT_MAX_MS,
+                  "max_output_default", (json_int_t)SPEC_OUTPUT_DEFAULT, "max_output",
+                  (json_int_t)SPEC_OUTPUT_MAX, "retention_bytes_max", SPEC_RETAIN_MAX);
+    /* json_pack takes over what it is given, also when it fails */
+    answer(ex, 200,
+           json_pack("{sIsisisoso}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",
+                     SPEC_WAIT_MAX_MS, "path_bytes", SPEC_PATH_MAX, "sandbox", create, "process", process));
+}

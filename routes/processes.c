@@ -1,0 +1,209 @@
+#include "routes/handlers.h"
+
+#include "base/json.h"
+#include "routes/act.h"
+#include "routes/process_json.h"
+#include "routes/spec.h"
+
+#include <string.h>
+
+struct look {
+    struct act act;
+    int64_t wait_ms;
+    int signal;
+    bool only_program, sudo;
+};
+
+/* The id in the path, or PROCESS_NOT_FOUND: no process can have another form. */
+static enum sg_code process_id(const struct exchange *ex, struct sg_error *e)
+{
+    if (sg_wire_id_valid(ex->params[1], strlen(ex->params[1])))
+        return SG_OK;
+    return sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
+}
+
+static bool ended_or_retried(struct act *a, const struct sg_error *e)
+{
+    if (!e)
+        return false;
+    if (!act_retry(a, e))
+        a->fail(a, e);
+    return true;
+}
+
+/* ---- list ---- */
+
+static void on_list(void *arg, const struct sg_wire_process *list, size_t n, const struct sg_error *e)
+{
+    struct act *a = arg;
+    if (ended_or_retried(a, e))
+        return;
+    json_t *items = json_array();
+    for (size_t i = 0; i < n && items; i++) {
+        if (json_array_append_new(items, process_json(&list[i], a->session_id))) {
+            json_decref(items);
+            items = NULL;
+        }
+    }
+    act_answer(a, 200, items ? json_pack("{soso}", "items", items, "next_cursor", json_null()) : NULL);
+}
+
+static void list_go(struct act *a)
+{
+    struct sg_error e;
+    struct relay_session s = act_session(a);
+    if (process_list(a->ex->gw->relay, &s, on_list, a, &e))
+        a->fail(a, &e);
+}
+
+void route_process_list(struct exchange *ex)
+{
+    static const char *const query[] = {"session", NULL};
+    struct sg_error e;
+    if (ex_query_only(ex, query, &e)) {
+        ex_fail(ex, &e);
+        return;
+    }
+    struct act *a = act_new(ex, sizeof *a, list_go, act_fail);
+    if (a)
+        act_begin(a);
+}
+
+/* ---- get ---- */
+
+static void on_status(void *arg, const struct sg_wire_process *list, size_t n, const struct sg_error *e)
+{
+    struct look *l = arg;
+    struct sg_error own;
+    if (!e && !n) {
+        (void)sg_fail(&own, SG_E_PROCESS_NOT_FOUND, SG_FINISHED, "no such process in this session");
+        e = &own;
+    }
+    if (!ended_or_retried(&l->act, e))
+        act_answer(&l->act, 200, process_json(&list[0], l->act.session_id));
+}
+
+static void get_go(struct act *a)
+{
+    struct look *l = (struct look *)a;
+    struct sg_error e;
+    struct relay_session s = act_session(a);
+    if (process_status(a->ex->gw->relay, &s, a->ex->params[1], l->wait_ms, on_status, l, &e))
+        a->fail(a, &e);
+}
+
+void route_process_get(struct exchange *ex)
+{
+    static const char *const query[] = {"wait_ms", "session", NULL};
+    struct sg_error e;
+    int64_t wait_ms = 0;
+    if (ex_query_only(ex, query, &e) || ex_query_int(ex, "wait_ms", 0, SPEC_WAIT_MAX_MS, &wait_ms, &e) ||
+        process_id(ex, &e)) {
+        ex_fail(ex, &e);
+        return;
+    }
+    struct look *l = act_new(ex, sizeof *l, get_go, act_fail);
+    if (!l)
+        return;
+    l->wait_ms = wait_ms;
+    act_begin(&l->act);
+}
+
+/* ---- signal ---- */
+
+static void signal_go(struct act *a);
+
+static void on_signalled(void *arg, const struct sg_error *e)
+{
+    struct look *l = arg;
+    if (e && e->code == SG_E_PERMISSION_DENIED && !l->sudo) {
+        l->sudo = true; /* a process that was started with sudo takes signals from root only */
+        signal_go(&l->act);
+        return;
+    }
+    if (ended_or_retried(&l->act, e))
+        return;
+    act_settled(&l->act);
+    ex_answer_empty(l->act.ex, 202);
+    act_free(&l->act);
+}
+
+static void signal_go(struct act *a)
+{
+    struct look *l = (struct look *)a;
+    struct sg_error e;
+    struct relay_session s = act_session(a);
+    if (process_signal(a->ex->gw->relay, &s, a->ex->params[1], l->signal, l->only_program, l->sudo,
+                       on_signalled, l, &e))
+        a->fail(a, &e);
+}
+
+static enum sg_code parse_signal(struct exchange *ex, int *number, bool *only_program, struct sg_error *e)
+{
+    static const char *const query[] = {"session", NULL};
+    static const char *const fields[] = {"signal", "target", NULL};
+    const char *target = "tree";
+    enum sg_code rc = ex_query_only(ex, query, e);
+    if (!rc)
+        rc = process_id(ex, e);
+    if (!rc)
+        rc = sg_json_only(ex->body, "", fields, e);
+    if (!rc)
+        rc = sg_json_str(ex->body, "", "target", 16, &target, e);
+    if (rc)
+        return rc;
+    if (strcmp(target, "tree") && strcmp(target, "program"))
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/target", "must be \"tree\" or \"program\"");
+    *only_program = !strcmp(target, "program");
+    return spec_signal(json_object_get(ex->body, "signal"), "/signal", number, e);
+}
+
+void route_process_signal(struct exchange *ex)
+{
+    struct sg_error e;
+    int number;
+    bool only_program;
+    if (parse_signal(ex, &number, &only_program, &e)) {
+        ex_fail(ex, &e);
+        return;
+    }
+    struct look *l = act_new(ex, sizeof *l, signal_go, act_fail);
+    if (!l)
+        return;
+    l->signal = number;
+    l->only_program = only_program;
+    act_begin(&l->act);
+}
+
+/* ---- remove ---- */
+
+static void on_removed(void *arg, const struct sg_error *e)
+{
+    struct act *a = arg;
+    if (ended_or_retried(a, e))
+        return;
+    act_settled(a);
+    ex_answer_empty(a->ex, 204);
+    act_free(a);
+}
+
+static void remove_go(struct act *a)
+{
+    struct sg_error e;
+    struct relay_session s = act_session(a);
+    if (process_remove(a->ex->gw->relay, &s, a->ex->params[1], on_removed, a, &e))
+        a->fail(a, &e);
+}
+
+void route_process_remove(struct exchange *ex)
+{
+    static const char *const query[] = {"session", NULL};
+    struct sg_error e;
+    if (ex_query_only(ex, query, &e) || process_id(ex, &e)) {
+        ex_fail(ex, &e);
+        return;
+    }
+    struct act *a = act_new(ex, sizeof *a, remove_go, act_fail);
+    if (a)
+        act_begin(a);
+}

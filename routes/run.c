@@ -1,0 +1,144 @@
+/* POST …/run: start, wait a while, answer with what was printed.  POST …/processes: start only. */
+#include "routes/handlers.h"
+
+#include "base/buf.h"
+#include "routes/act.h"
+#include "routes/process_json.h"
+#include "routes/spec.h"
+
+struct start {
+    struct act act;
+    struct spec spec;
+    struct run *run;
+};
+
+static const char *const start_query[] = {"session", NULL};
+
+static void start_fail(struct act *a, const struct sg_error *e)
+{
+    spec_clear(&((struct start *)a)->spec);
+    act_fail(a, e);
+}
+
+static void start_answer(struct start *s, int status, json_t *json)
+{
+    spec_clear(&s->spec);
+    act_answer(&s->act, status, json);
+}
+
+static struct process_spec relay_spec(const struct start *s)
+{
+    return (struct process_spec){
+        .session = act_session(&s->act),
+        .id = s->spec.id,
+        .argv = s->spec.argv,
+        .cwd = s->spec.cwd,
+        .env = s->spec.env,
+        .env_replace = s->spec.env_replace,
+        .sudo = s->spec.sudo,
+        .timeout_ms = s->spec.timeout_ms,
+        .retain_bytes = s->spec.retain_bytes,
+    };
+}
+
+static void set_process_location(struct act *a, const char *id)
+{
+    struct sg_buf b;
+    sg_buf_init(&b, 1024);
+    (void)sg_buf_adds(&b, "/v1/sandboxes/");
+    (void)sg_buf_add_urlenc(&b, a->sandbox);
+    (void)sg_buf_adds(&b, "/processes/");
+    (void)sg_buf_add_urlenc(&b, id);
+    if (!b.failed)
+        ex_set_header(a->ex, "Location", b.data);
+    sg_buf_free(&b);
+}
+
+/* Checks the request and begins; both routes. */
+static void begin(struct exchange *ex, enum spec_form form, void (*go)(struct act *a))
+{
+    struct sg_error e;
+    struct spec spec;
+    if (ex_query_only(ex, start_query, &e) || spec_parse(ex->body, form, &spec, &e)) {
+        ex_fail(ex, &e);
+        return;
+    }
+    struct start *s = act_new(ex, sizeof *s, go, start_fail);
+    if (!s) {
+        spec_clear(&spec);
+        return;
+    }
+    s->spec = spec;
+    act_begin(&s->act);
+}
+
+/* ---- run ---- */
+
+/* The client left: nobody wants the answer; the process goes on. */
+static void on_run_gone(void *arg)
+{
+    struct start *s = arg;
+    struct sg_error e;
+    run_cancel(s->run);
+    (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_OUTCOME_UNKNOWN, "the client left");
+    start_fail(&s->act, &e);
+}
+
+static void on_run(void *arg, const struct run_result *res, const struct sg_error *e)
+{
+    struct start *s = arg;
+    s->run = NULL;
+    if (e) {
+        if (!act_retry(&s->act, e))
+            start_fail(&s->act, e);
+        return;
+    }
+    bool running = res->p.how == SG_HOW_NONE && res->p.state != SG_PS_FINISHED;
+    set_process_location(&s->act, s->spec.id);
+    start_answer(s, running ? 202 : 200, run_json(res, s->act.session_id));
+}
+
+static void run_go(struct act *a)
+{
+    struct start *s = (struct start *)a;
+    struct sg_error e;
+    struct process_spec p = relay_spec(s);
+    s->run = run_start(a->ex->gw->relay, &p, (size_t)s->spec.max_output, s->spec.wait_ms, on_run, s, &e);
+    if (s->run)
+        ex_on_gone(a->ex, on_run_gone, s);
+    else
+        start_fail(a, &e);
+}
+
+void route_run(struct exchange *ex)
+{
+    begin(ex, SPEC_RUN, run_go);
+}
+
+/* ---- start ---- */
+
+static void on_start(void *arg, const struct sg_wire_process *p, const struct sg_error *e)
+{
+    struct start *s = arg;
+    if (e) {
+        if (!act_retry(&s->act, e))
+            start_fail(&s->act, e);
+        return;
+    }
+    set_process_location(&s->act, s->spec.id);
+    start_answer(s, 201, process_json(p, s->act.session_id));
+}
+
+static void process_go(struct act *a)
+{
+    struct start *s = (struct start *)a;
+    struct sg_error e;
+    struct process_spec p = relay_spec(s);
+    if (process_start(a->ex->gw->relay, &p, on_start, s, &e))
+        start_fail(a, &e);
+}
+
+void route_process_start(struct exchange *ex)
+{
+    begin(ex, SPEC_PROCESS, process_go);
+}

@@ -1,0 +1,33 @@
+#include "routes/table.h"
+
+#include "routes/handlers.h"
+
+/* clang-format off */
+const struct route routes[] = {
+    {"GET",    "/healthz",    ROUTE_LOOP,   AUTH_NONE,  BODY_NONE, route_healthz},
+    {"GET",    "/readyz",     ROUTE_LOOP,   AUTH_NONE,  BODY_NONE, route_readyz},
+    {"GET",    "/v1/version", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_version},
+    {"GET",    "/v1/limits",  ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_limits},
+
+    {"POST",   "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_create},
+    {"GET",    "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_list},
+    {"GET",    "/v1/sandboxes/{name}",        ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_sandbox_get},
+    {"DELETE", "/v1/sandboxes/{name}",        ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_destroy},
+    {"POST",   "/v1/sandboxes/{name}/resume", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_sandbox_resume},
+    {"POST",   "/v1/sandboxes/{name}/stop",   ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_sandbox_stop},
+
+    {"POST",   "/v1/sandboxes/{name}/run",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_run},
+
+    {"POST",   "/v1/sandboxes/{name}/processes",             ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_start},
+    {"GET",    "/v1/sandboxes/{name}/processes",             ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_list},
+    {"GET",    "/v1/sandboxes/{name}/processes/{id}",        ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_get},
+    {"DELETE", "/v1/sandboxes/{name}/processes/{id}",        ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_remove},
+    {"POST",   "/v1/sandboxes/{name}/processes/{id}/signal", ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_signal},
+    {"GET",    "/v1/sandboxes/{name}/processes/{id}/output", ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_output},
+    {"GET",    "/v1/sandboxes/{name}/processes/{id}/attach", ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, route_process_attach},
+
+    {"GET",    "/v1/sandboxes/{name}/files/content", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_read},
+    {"PUT",    "/v1/sandboxes/{name}/files/content", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_file_write},
+};
+/* clang-format on */
+const size_t routes_count = sizeof routes / sizeof *routes;
