@@ -45,9 +45,13 @@ def dev(tmp_path):
         d.end(signal.SIGTERM)
 
 
+def pasting(dev):
+    """A newcomer's environment: the distribution's python3, and what `make run` printed."""
+    return {**os.environ, "PATH": "/usr/bin:" + os.environ["PATH"], "URL": dev.ready["url"], "TOKEN": dev.ready["token"]}
+
+
 def paste(dev, text):
-    env = {**os.environ, "URL": dev.ready["url"], "TOKEN": dev.ready["token"]}
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], env=env, cwd=ROOT, text=True, timeout=120,
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], env=pasting(dev), cwd=ROOT, text=True, timeout=120,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout + dev.stderr()
     return done.stdout
@@ -69,9 +73,8 @@ def test_readme_lines_work_when_pasted(dev):
 def test_example_shows_each_line_as_it_is_printed(dev):
     paste(dev, """curl -sS -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' """
                """-d '{"name":"demo"}' "$URL/v1/sandboxes" """)
-    env = {**os.environ, "URL": dev.ready["url"], "TOKEN": dev.ready["token"]}
     with subprocess.Popen(["python3", "docs/examples/stream.py", "demo",
-                           "for i in 1 2 3; do echo $i; sleep 1; done; exit 7"], env=env, cwd=ROOT,
+                           "for i in 1 2 3; do echo $i; sleep 1; done; exit 7"], env=pasting(dev), cwd=ROOT,
                           stdout=subprocess.PIPE, text=True) as example:
         seen = [(time.monotonic(), line) for line in example.stdout]
         assert example.wait(30) == 7
