@@ -40,7 +40,8 @@ struct vercel_client;
 /* Copies the strings.  Needs curl_global_init done.  INVALID_FIELD for an unusable URL or CA file. */
 SG_MUST_CHECK enum sg_code vercel_client_new(struct sg_loop *loop, const struct vercel_config *config,
                                              struct vercel_client **out, struct sg_error *e);
-/* Loop thread; every call in flight ends with UPSTREAM_UNREACHABLE first (outcome as known). */
+/* Loop thread, not inside a callback of a call; every call in flight ends with UPSTREAM_UNREACHABLE first
+ * (outcome as known), also those that other threads wait for.  None may be begun afterwards. */
 void vercel_client_free(struct vercel_client *c);
 const char *vercel_project_id(const struct vercel_client *c); /* NULL when not set */
 
@@ -59,6 +60,11 @@ enum vercel_class {
 #define VERCEL_READ_ABORT ((size_t)-2)
 typedef size_t vercel_read_fn(void *arg, char *buf, size_t cap);
 
+/* What some statuses mean for this call; SG_OK: UPSTREAM_REJECTED, UPSTREAM_NOT_FOUND, UPSTREAM_CONFLICT. */
+struct vercel_meaning {
+    enum sg_code on_400, on_404, on_409;
+};
+
 struct vercel_request {
     const char *method;       /* "GET" … */
     const char *path;         /* "/v2/sandboxes/a%20b", encoded, without query */
@@ -67,8 +73,11 @@ struct vercel_request {
     const char *extra_header; /* "x-cwd: /"; NULL: none */
     const char *body;         /* copied; NULL: none (Content-Length: 0 for POST) */
     size_t body_len;
-    vercel_read_fn *read; /* streamed body instead of `body`; never sent again */
+    vercel_read_fn *read; /* streamed body instead of `body`; never sent again, unless it can be rewound */
     int64_t read_size;    /* its size; -1: chunked */
+    void (*rewind)(void *arg); /* starts the streamed body over; NULL: cannot */
+    const char *expect_type;   /* media type a 2xx must have, else UPSTREAM_BAD_RESPONSE; NULL: any */
+    struct vercel_meaning means;
     enum vercel_class class;
     bool idempotent;
     int64_t timeout_ms; /* 0: the client's; -1: none (streams: then only stalls of the TCP peer end it) */

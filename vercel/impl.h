@@ -1,0 +1,60 @@
+/* Private to vercel/: what its files share. */
+#ifndef SG_VERCEL_IMPL_H
+#define SG_VERCEL_IMPL_H
+
+#include "vercel/client.h"
+#include "vercel/transport.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+enum {
+    VERCEL_JSON_MAX = 8 * 1024 * 1024,
+    VERCEL_ERROR_BODY_MAX = 64 * 1024,
+    VERCEL_URL_MAX = 16 * 1024,
+    VERCEL_LONG_WAIT_MS = 10 * 60 * 1000 /* stop, resume, create: a boot or a snapshot happens meanwhile */
+};
+
+TAILQ_HEAD(vercel_call_list, vercel_call);
+TAILQ_HEAD(vercel_wait_list, vercel_wait);
+
+struct vercel_client {
+    struct sg_loop *loop;
+    struct vt *transport;
+    char *base_url;   /* without trailing slash */
+    char *team_query; /* "teamId=…", encoded; NULL: none */
+    char *project_id;
+    int64_t timeout_ms, retry_budget_ms;
+    int retries;
+    struct sg_secret *auth;              /* the whole Authorization header line */
+    struct curl_slist common_headers[2]; /* the shared tail of every request's list */
+    struct vercel_call_list calls;       /* not yet ended */
+    bool closing;
+    _Atomic uint64_t attempts;
+    pthread_mutex_t lock; /* guards waits */
+    struct vercel_wait_list waits;
+};
+
+/* A call whose whole 2xx body is collected (at most VERCEL_JSON_MAX) before `done`, so it can be made again
+ * also after a cut in the middle of the answer.  `body` may be taken with free() duty by setting *body NULL. */
+typedef void vercel_collect_fn(void *arg, char **body, size_t len, const struct sg_error *e);
+struct vercel_call *vercel_collect_start(struct vercel_client *c, const struct vercel_request *r,
+                                         vercel_collect_fn *done, void *arg, struct sg_error *e);
+/* A collected body as a JSON object: new reference, or NULL with *e. */
+json_t *vercel_body_json(const char *body, size_t len, struct sg_error *e);
+
+/* The same for a waiting thread; *body is the caller's to free. */
+SG_MUST_CHECK enum sg_code vercel_wait_body(struct vercel_client *c, const struct vercel_request *r,
+                                            char **body, size_t *len, struct sg_error *e);
+/* The client goes: what threads have posted and is not begun will not begin. */
+void vercel_waits_end(struct vercel_client *c);
+
+/* For calls that own something: given the call's end, whichever way (done, cancelled, client freed). */
+void vercel_call_on_gone(struct vercel_call *call, void (*gone)(void *arg), void *arg);
+void vercel_call_end_all(struct vercel_client *c);
+struct vercel_client *vercel_call_client(struct vercel_call *call);
+/* Upstream's request id of the answer being received; "" when none. */
+const char *vercel_call_request_id(const struct vercel_call *call);
+
+#endif
