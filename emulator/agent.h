@@ -1,0 +1,82 @@
+/* Private to the box module: what runs inside a box.  All of it executes in processes forked from the spawner
+ * (single-threaded, no secrets, never exec'd), so it may use the heap after fork, and it never touches the
+ * emulator's memory. Functions return 0 or an errno.
+ */
+#ifndef SG_EMULATOR_AGENT_H
+#define SG_EMULATOR_AGENT_H
+
+#include "emulator/box_msg.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+
+struct sock_fprog;
+
+/* What every process inside needs to know to become the sandbox user. */
+struct agent_identity {
+    bool single_id;                  /* one id is mapped: user and sudo are the same */
+    const struct sock_fprog *filter; /* seccomp program, built once */
+    struct rlimit nofile;            /* as the emulator had it; restored for programs */
+};
+
+struct agent_boot {
+    int ctl;  /* the agent's end of the control socket */
+    int go;   /* one byte arrives once ids are mapped */
+    int tree; /* detached overlay mount, or -1: mount it here with userxattr */
+    const int *lower;
+    size_t n_lower; /* 0: only a probe, on an empty tmpfs */
+    int upper, work;
+    const char *hostname;
+    unsigned vcpus;
+    unsigned seq; /* spreads affinity over CPUs */
+    struct agent_identity identity;
+};
+
+/* The life of PID 1.  Never returns to the caller's code. */
+_Noreturn void agent_run(const struct agent_boot *boot);
+
+/* --- agent_root.c: mounts and network --- */
+/* Mounts an overlay at target (absolute).  Names stay short because the layers are named by descriptor, so
+ * that hundreds fit into the option page. */
+int agent_overlay(const int *lower, size_t n_lower, int upper, int work, const char *target, bool userxattr);
+/* A detached copy of the mount at path, which is then unmounted; *fd is the caller's. */
+int agent_detach_mount(const char *path, int *fd);
+/* Builds the root of the box, enters it, drops the old one.  *what names the step that failed. */
+int agent_root(const struct agent_boot *boot, const char **what);
+
+/* --- agent_user.c: the sandbox user --- */
+/* In the current root: the user, sudo rules and directories every box has.  Idempotent; follows no symlink in
+ * the last component. */
+int agent_prepare_root(bool single_id, const char **what);
+/* Turns this process into uid 0 or the sandbox user with the capabilities and filter of a program. */
+int agent_become(const struct agent_identity *id, uint32_t uid);
+/* Builds the seccomp program; the caller keeps it for ever. */
+int agent_filter_build(struct sock_fprog *out);
+
+/* --- agent_exec.c --- */
+/* In a fresh child: becomes the program.  Returns only on failure, with the errno. */
+int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3]);
+
+/* --- agent_files.c: short-lived children that answer on their own --- */
+/* In a fresh child: does OPEN, MKDIR or UNTAR and answers on reply. */
+void agent_file_op(const struct agent_identity *id, const struct box_msg *m, int reply, int archive);
+
+/* --- agent_tar.c --- */
+struct agent_tar {
+    bool as_root; /* base import: devices are skipped, not refused, and FIFOs and owners kept */
+    bool no_owners;
+    uint64_t files, bytes, skipped;
+    void (*progress)(struct agent_tar *t); /* may be NULL; at most every 500 ms */
+    void *arg;
+    char err[256];
+};
+/* Unpacks fd into the current directory. */
+int agent_untar(struct agent_tar *t, int fd);
+
+/* --- spawner_helper.c --- */
+/* The life of a helper process: works on `dir` (and reads `source`), answers on reply. */
+void helper_run(enum box_helper_kind kind, bool user_ns, bool single_id, int reply, int dir, int source);
+
+#endif
