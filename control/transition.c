@@ -97,7 +97,8 @@ static void on_stopped(void *arg, json_t *json, const struct sg_error *e)
     m->call = NULL;
     session_cache_forget(m->c->sessions, m->name);
     /* over already, or somebody else is stopping it: a look tells */
-    if (e && e->code != SG_E_STALE_SESSION && e->code != SG_E_SANDBOX_TRANSITION) {
+    if (e && e->code != SG_E_STALE_SESSION && e->code != SG_E_SANDBOX_TRANSITION &&
+        e->code != SG_E_UPSTREAM_NOT_FOUND) {
         move_end(&m->op, e);
         return;
     }
