@@ -1,0 +1,244 @@
+/* What may be asked to run (C6, P65): checked whole before anything is sent. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "routes/spec.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *json(const char *text)
+{
+    json_error_t je;
+    json_t *v = json_loads(text, JSON_DECODE_ANY, &je);
+    if (!v)
+        fail_msg("bad test JSON: %s: %s", je.text, text);
+    return v;
+}
+
+static const struct refused {
+    enum spec_form form;
+    const char *body;
+    enum sg_code code;
+    const char *pointer;
+} refused[] = {
+    {SPEC_RUN, "{}", SG_E_INVALID_FIELD, "/argv"},
+    {SPEC_RUN, "{\"argv\":[]}", SG_E_INVALID_FIELD, "/argv"},
+    {SPEC_RUN, "{\"argv\":\"ls\"}", SG_E_INVALID_FIELD, "/argv"},
+    {SPEC_RUN, "{\"argv\":[\"\"]}", SG_E_INVALID_FIELD, "/argv/0"},
+    {SPEC_RUN, "{\"argv\":[\"a\",1]}", SG_E_INVALID_FIELD, "/argv/1"},
+    {SPEC_RUN, "{\"argv\":[\"a\"],\"shell\":\"b\"}", SG_E_INVALID_FIELD, "/shell"},
+    {SPEC_RUN, "{\"shell\":\"\"}", SG_E_INVALID_FIELD, "/shell"},
+    {SPEC_RUN, "{\"shell\":[]}", SG_E_INVALID_FIELD, "/shell"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"id\":\"\"}", SG_E_INVALID_FIELD, "/id"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"id\":\"../x\"}", SG_E_INVALID_FIELD, "/id"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"id\":\".x\"}", SG_E_INVALID_FIELD, "/id"},
+    {SPEC_RUN,
+     "{\"shell\":\"x\",\"id\":\"a123456789b123456789c123456789d123456789e123456789f123456789g1234\"}",
+     SG_E_INVALID_FIELD, "/id"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"cwd\":\"\"}", SG_E_INVALID_PATH, "/cwd"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"cwd\":1}", SG_E_INVALID_FIELD, "/cwd"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"env\":{\"A B\":\"\"}}", SG_E_INVALID_FIELD, "/env/A B"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"env\":{\"A\":null}}", SG_E_INVALID_FIELD, "/env/A"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"env_mode\":\"merge\"}", SG_E_INVALID_FIELD, "/env_mode"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"sudo\":1}", SG_E_INVALID_FIELD, "/sudo"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"timeout_ms\":0}", SG_E_INVALID_FIELD, "/timeout_ms"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"wait_ms\":25001}", SG_E_INVALID_FIELD, "/wait_ms"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"wait_ms\":-1}", SG_E_INVALID_FIELD, "/wait_ms"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"max_output\":67108865}", SG_E_INVALID_FIELD, "/max_output"},
+    /* P65 */
+    {SPEC_RUN, "{\"shell\":\"x\",\"timeoutMs\":1}", SG_E_UNKNOWN_FIELD, "/timeoutMs"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"root\"}", SG_E_UNSUPPORTED, "/user"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":\"hello\"}", SG_E_UNSUPPORTED, "/stdin"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"resume\":true}", SG_E_UNSUPPORTED, "/resume"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"retention\":{}}", SG_E_UNKNOWN_FIELD, "/retention"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"wait_ms\":1}", SG_E_UNKNOWN_FIELD, "/wait_ms"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{}}", SG_E_UNSUPPORTED, "/pty"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":\"l\"}", SG_E_UNSUPPORTED, "/lease"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"on_disconnect\":\"keep\"}", SG_E_UNSUPPORTED, "/on_disconnect"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"stdin\":\"open\"}", SG_E_UNSUPPORTED, "/stdin"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"retention\":{\"bytes\":1}}", SG_E_INVALID_FIELD, "/retention/bytes"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"retention\":{\"mode\":\"lossless\"}}", SG_E_UNSUPPORTED,
+     "/retention/mode"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"retention\":{\"size\":1}}", SG_E_UNKNOWN_FIELD, "/retention/size"},
+};
+
+static void refuses_with_a_pointer_P65_C6(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        json_t *body = json(refused[i].body);
+        struct spec s;
+        struct sg_error e;
+        enum sg_code rc = spec_parse(body, refused[i].form, &s, &e);
+        if (rc != refused[i].code || strcmp(e.pointer, refused[i].pointer) || e.outcome != SG_NOT_SENT)
+            fail_msg("%s: code %d at \"%s\": %s", refused[i].body, (int)rc, e.pointer, e.detail);
+        assert_null(s.argv);
+        json_decref(body);
+    }
+}
+
+static void reads_every_field_C6(void **state)
+{
+    (void)state;
+    json_t *body =
+        json("{\"id\":\"job-1\",\"argv\":[\"printf\",\"%s\",\"\"],\"cwd\":\"sub\",\"env\":{\"A\":\"\"},"
+             "\"env_mode\":\"replace\",\"sudo\":true,\"timeout_ms\":86400000,\"wait_ms\":0,"
+             "\"max_output\":0}");
+    struct spec s;
+    struct sg_error e;
+    assert_int_equal(spec_parse(body, SPEC_RUN, &s, &e), SG_OK);
+    assert_string_equal(s.id, "job-1");
+    assert_string_equal(s.argv[0], "printf");
+    assert_string_equal(s.argv[1], "%s");
+    assert_string_equal(s.argv[2], "");
+    assert_null(s.argv[3]);
+    assert_string_equal(s.cwd, "sub");
+    assert_int_equal(json_object_size(s.env), 1);
+    assert_true(s.env_replace);
+    assert_true(s.sudo);
+    assert_int_equal(s.timeout_ms, 86400000);
+    assert_int_equal(s.wait_ms, 0);
+    assert_int_equal(s.max_output, 0);
+    spec_clear(&s);
+    json_decref(body);
+}
+
+static void fills_in_what_is_missing(void **state)
+{
+    (void)state;
+    json_t *body = json("{\"shell\":\"echo $HOME\"}");
+    struct spec a, b;
+    assert_int_equal(spec_parse(body, SPEC_RUN, &a, NULL), SG_OK);
+    assert_int_equal(spec_parse(body, SPEC_PROCESS, &b, NULL), SG_OK);
+    assert_string_equal(a.argv[0], "/bin/sh");
+    assert_string_equal(a.argv[1], "-c");
+    assert_string_equal(a.argv[2], "echo $HOME");
+    assert_null(a.argv[3]);
+    assert_string_not_equal(a.id, b.id);
+    assert_int_equal(strlen(a.id), 22);
+    assert_true(sg_wire_id_valid(a.id, strlen(a.id)));
+    assert_null(a.cwd);
+    assert_false(a.env_replace);
+    assert_int_equal(a.timeout_ms, 0);
+    assert_int_equal(a.wait_ms, 25000);
+    assert_int_equal(a.max_output, 1024 * 1024);
+    spec_clear(&a);
+    spec_clear(&b);
+    json_decref(body);
+}
+
+static void bounds_arguments(void **state)
+{
+    (void)state;
+    struct spec s;
+    for (size_t n = SPEC_ARG_MAX; n <= SPEC_ARG_MAX + 1; n++) {
+        char *arg = malloc(n);
+        memset(arg, 'x', n);
+        json_t *body = json_pack("{s[so]}", "argv", "echo", json_stringn(arg, n));
+        assert_int_equal(spec_parse(body, SPEC_RUN, &s, NULL),
+                         n <= SPEC_ARG_MAX ? SG_OK : SG_E_INVALID_FIELD);
+        spec_clear(&s);
+        json_decref(body);
+        free(arg);
+    }
+    json_t *argv = json_array(), *body = json_pack("{sO}", "argv", argv);
+    for (int i = 0; i < SPEC_ARGS_MAX; i++)
+        json_array_append_new(argv, json_string("a"));
+    assert_int_equal(spec_parse(body, SPEC_RUN, &s, NULL), SG_OK);
+    spec_clear(&s);
+    json_array_append_new(argv, json_string("a"));
+    assert_int_equal(spec_parse(body, SPEC_RUN, &s, NULL), SG_E_INVALID_FIELD);
+    json_decref(argv);
+    json_decref(body);
+}
+
+static void reads_signals_A13(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        int number; /* 0: refused */
+    } cases[] = {
+        {"\"TERM\"", SIGTERM},
+        {"\"SIGTERM\"", SIGTERM},
+        {"\"sigkill\"", SIGKILL},
+        {"\"Hup\"", SIGHUP},
+        {"\"SIGUSR1\"", SIGUSR1},
+        {"\"SYS\"", SIGSYS},
+        {"\"SIGRTMIN+0\"", 34},
+        {"\"RTMIN+30\"", 64},
+        {"1", 1},
+        {"64", 64},
+        {"0", 0},
+        {"65", 0},
+        {"-9", 0},
+        {"9.0", 0},
+        {"\"\"", 0},
+        {"\"SIG\"", 0},
+        {"\"SIGFOO\"", 0},
+        {"\"9\"", 0},
+        {"\"SIGRTMIN+31\"", 0},
+        {"true", 0},
+        {"null", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *v = json(cases[i].json);
+        int n = 0;
+        struct sg_error e;
+        enum sg_code rc = spec_signal(v, "/signal", &n, &e);
+        if (rc != (cases[i].number ? SG_OK : SG_E_INVALID_FIELD) || n != cases[i].number)
+            fail_msg("%s gave %d", cases[i].json, n);
+        json_decref(v);
+    }
+    int n;
+    assert_int_equal(spec_signal(NULL, "/signal", &n, NULL), SG_E_INVALID_FIELD);
+    char buf[SPEC_SIGNAL_TEXT];
+    for (uint32_t k = 1; k <= 64; k++) { /* every name is read back as its number */
+        if (k == 32 || k == 33)
+            continue;
+        json_t *v = json_string(spec_signal_name(k, buf));
+        assert_int_equal(spec_signal(v, "/signal", &n, NULL), SG_OK);
+        assert_int_equal(n, k);
+        json_decref(v);
+    }
+}
+
+static void checks_paths_and_modes(void **state)
+{
+    (void)state;
+    static char path[SPEC_PATH_MAX + 1];
+    memset(path, 'p', sizeof path);
+    assert_int_equal(spec_path(path, SPEC_PATH_MAX, NULL), SG_OK);
+    assert_int_equal(spec_path(path, SPEC_PATH_MAX + 1, NULL), SG_E_INVALID_PATH);
+    assert_int_equal(spec_path("", 0, NULL), SG_E_INVALID_PATH);
+    assert_int_equal(spec_path("a\0b", 3, NULL), SG_E_INVALID_PATH);
+    assert_int_equal(spec_path(NULL, 0, NULL), SG_E_INVALID_PATH);
+    assert_int_equal(spec_path("\xff\n$(x)", 6, NULL), SG_OK);
+    int mode;
+    assert_int_equal(spec_mode("0644", &mode, NULL), SG_OK);
+    assert_int_equal(mode, 0644);
+    assert_int_equal(spec_mode("7777", &mode, NULL), SG_OK);
+    assert_int_equal(mode, 07777);
+    static const char *const wrong[] = {"", "8", "-1", "10000", "0o644", "64 4", "000644"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(spec_mode(wrong[i], &mode, NULL), SG_E_INVALID_FIELD);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_with_a_pointer_P65_C6),
+        cmocka_unit_test(reads_every_field_C6),
+        cmocka_unit_test(fills_in_what_is_missing),
+        cmocka_unit_test(bounds_arguments),
+        cmocka_unit_test(reads_signals_A13),
+        cmocka_unit_test(checks_paths_and_modes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
