@@ -1,0 +1,148 @@
+#include "server/serve.h"
+
+#include "base/log.h"
+#include "control/sandboxes.h"
+#include "guestlink/guestlink.h"
+#include "relay/relay.h"
+#include "routes/gateway.h"
+#include "server/cli.h"
+#include "server/http.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct instance {
+    const struct config *config;
+    struct gateway gw;
+    struct token_table *tokens;
+    struct http_server *server;
+};
+
+void instance_upstream(struct config *c, struct vercel_config *v)
+{
+    *v = (struct vercel_config){
+        .base_url = c->url,
+        .team_id = c->team_id,
+        .project_id = c->project_id,
+        .proxy = c->proxy,
+        .ca_bundle = c->ca_bundle,
+        .token = c->token,
+        .connect_timeout_ms = c->connect_timeout_ms,
+        .timeout_ms = c->timeout_ms,
+        .retries = (int)c->retries,
+        .retry_budget_ms = c->retry_budget_ms,
+    };
+    c->token = NULL;
+}
+
+static bool build_rooms(struct instance *in)
+{
+    struct gateway *gw = &in->gw;
+    gw->guestlink = guestlink_new(gw->loop, gw->vercel);
+    gw->relay = gw->guestlink ? relay_new(gw->loop, gw->guestlink) : NULL;
+    gw->control = control_new(gw->loop, gw->vercel);
+    return gw->relay && gw->control;
+}
+
+static bool listen_now(struct instance *in, int *exit_code)
+{
+    const struct config *c = in->config;
+    const struct http_server_config cfg = {
+        .listen = c->listen,
+        .max_connections = (unsigned)c->max_connections,
+        .max_websockets = (unsigned)c->max_websockets,
+        .max_json_body = (size_t)c->max_json_body,
+        .workers = (unsigned)c->workers,
+        .idle_timeout_ms = (uint64_t)c->idle_timeout_ms,
+        .routes = routes,
+        .routes_count = routes_count,
+    };
+    char err[HTTP_ERR] = "";
+    in->server = http_server_new(in->gw.loop, &cfg, &in->gw, in->tokens, err);
+    if (in->server)
+        return true;
+    cli_say("%s", err);
+    *exit_code = EX_UNAVAILABLE;
+    return false;
+}
+
+struct instance *instance_new(struct sg_loop *loop, const struct config *c, const struct vercel_config *v,
+                              struct token_table *tokens, int *exit_code)
+{
+    struct sg_error e;
+    struct instance *in = calloc(1, sizeof *in);
+    if (!in) {
+        sg_secret_free(v->token);
+        token_table_free(tokens);
+        cli_say("out of memory");
+        *exit_code = EX_SOFTWARE;
+        return NULL;
+    }
+    in->config = c;
+    in->tokens = tokens;
+    in->gw.loop = loop;
+    in->gw.version = cli_version();
+    in->gw.max_json_body = (size_t)c->max_json_body;
+    if (vercel_client_new(loop, v, &in->gw.vercel, &e)) {
+        in->gw.vercel = NULL;
+        cli_say("[upstream]: %s", e.detail);
+        *exit_code = cli_exit_code(&e);
+        goto failed;
+    }
+    if (!build_rooms(in)) {
+        cli_say("out of memory");
+        *exit_code = EX_SOFTWARE;
+        goto failed;
+    }
+    if (!listen_now(in, exit_code))
+        goto failed;
+    return in;
+failed:
+    instance_free(in);
+    return NULL;
+}
+
+int instance_port(const struct instance *in)
+{
+    return http_server_port(in->server);
+}
+
+void instance_url(const struct instance *in, char out[300])
+{
+    const char *listen = in->config->listen;
+    const char *colon = strrchr(listen, ':');
+    int len = (int)(colon - listen);
+    if (strncmp(listen, "0.0.0.0:", 8) == 0) {
+        listen = "127.0.0.1";
+        len = 9;
+    } else if (strncmp(listen, "[::]:", 5) == 0) {
+        listen = "[::1]";
+        len = 5;
+    }
+    (void)snprintf(out, 300, "http://%.*s:%d", len, listen, instance_port(in));
+}
+
+void instance_drain(struct instance *in, void (*done)(void *arg), void *arg)
+{
+    sg_log(SG_LOG_INFO, "draining", "timeout_ms", "i", in->config->drain_timeout_ms, NULL);
+    http_server_drain(in->server, (uint64_t)in->config->drain_timeout_ms, done, arg);
+}
+
+void instance_free(struct instance *in)
+{
+    if (!in)
+        return;
+    if (in->server)
+        http_server_free(in->server); /* first: its workers still use the rooms */
+    if (in->gw.relay)
+        relay_free(in->gw.relay);
+    if (in->gw.control)
+        control_free(in->gw.control);
+    if (in->gw.guestlink)
+        guestlink_free(in->gw.guestlink);
+    if (in->gw.vercel)
+        vercel_client_free(in->gw.vercel);
+    token_table_free(in->tokens);
+    free(in);
+}
