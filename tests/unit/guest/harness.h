@@ -1,0 +1,64 @@
+/* Runs the helper as real processes below a private root, and reads its answers strictly. */
+#ifndef GUEST_HARNESS_H
+#define GUEST_HARNESS_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/core/wire.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+extern char root[PATH_MAX];    /* SANDGATE_GUEST_ROOT of this program */
+extern char scratch[PATH_MAX]; /* a directory beside it, for what tests write */
+
+int harness_setup(void **state);    /* group setup */
+int harness_teardown(void **state); /* ends what still runs below the root, deletes both directories */
+
+struct answer {
+    int rc; /* exit status; -N when killed by signal N */
+    size_t lines;
+    struct sg_wire_line first, last; /* their data pointers are not valid */
+    unsigned char *out[2];           /* the D bytes, contiguous but for gaps */
+    size_t len[2], cap[2];
+    uint64_t next[2]; /* offset after the last byte or gap */
+    size_t gaps;
+    uint64_t gap_to[2];
+    size_t processes; /* P lines */
+    struct sg_wire_process process[8];
+};
+
+/* Starts the helper (or argv0, when not NULL) with the arguments up to NULL; returns its pid, *fd its stdout. */
+pid_t guest_spawn(const char *argv0, const char *const *args, int *fd);
+/* Reads to the end and waits.  Fails the test on any line that does not parse, on a line after the last one, and
+ * on a D line that does not continue its stream (which begins at from[]). */
+struct answer answer_read(pid_t pid, int fd, const uint64_t from[2]);
+void answer_free(struct answer *a);
+
+/* guest("run", "--session", …, NULL): spawn and read, streams from 0. */
+__attribute__((sentinel)) struct answer guest(const char *first, ...);
+__attribute__((sentinel)) struct answer guest_from(uint64_t out, uint64_t err, const char *first, ...);
+
+/* A shell program under session "s", spec "h". */
+struct answer run_sh(const char *id, const char *script);
+struct answer start_sh(const char *id, const char *script);
+
+char *path_in(const char *dir, const char *name); /* in a ring of static buffers */
+void file_write(const char *path, const void *data, size_t len);
+char *file_text(const char *path); /* static buffer, NULL when it does not exist */
+/* Waits (at most ten seconds) until done(arg) holds; fails the test otherwise. */
+void wait_until(bool (*done)(const void *arg), const void *arg);
+bool file_has_text(const void *path);
+bool pid_is_gone(const void *pid); /* const pid_t * */
+/* Waits for a file to hold a number and returns it. */
+pid_t pid_from(const char *path);
+
+void assert_error(const struct answer *a, enum sg_wire_fail fail, const char *errno_name);
+void assert_text(const struct answer *a, int stream, const char *text);
+
+#endif

@@ -1,0 +1,84 @@
+/* The cross-built helper under qemu-user.  The programs it starts are this machine's. */
+#include "harness.h"
+
+#include "guest/guest_blob.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int setup(void **state)
+{
+    if (access(getenv("GUEST_RUNNER"), X_OK)) {
+        (void)fprintf(stderr, "qemu-aarch64 is missing: install qemu-user to test the arm64 helper\n");
+        return -1;
+    }
+    return harness_setup(state);
+}
+
+static void runs_and_follows(void **state)
+{
+    (void)state;
+    struct answer a = run_sh("a", "printf 'a\\000\\377'; echo err >&2; exit 7");
+    assert_int_equal(a.len[0], 3);
+    assert_memory_equal(a.out[0], "a\0\377", 3);
+    assert_text(&a, 1, "err\n");
+    assert_int_equal(a.last.kind, SG_WIRE_EXIT);
+    assert_int_equal(a.last.process.value, 7);
+    answer_free(&a);
+    a = guest_from(2, 4, "follow", "--session", "s", "--id", "a", "--stdout", "2", "--stderr", "4", NULL);
+    assert_int_equal(a.len[0], 1);
+    assert_int_equal(a.last.process.value, 7);
+    answer_free(&a);
+    a = guest("run", "--session", "s", "--id", "none", "--spec", "h", "--", "/no/such", NULL);
+    assert_error(&a, SG_WF_EXEC, "ENOENT");
+    a = start_sh("k", "exec sleep 1000");
+    a = guest("signal", "--session", "s", "--id", "k", "--signal", "15", NULL);
+    assert_int_equal(a.last.kind, SG_WIRE_OK);
+    a = guest("status", "--session", "s", "--id", "k", "--wait-ms", "20000", NULL);
+    assert_int_equal(a.process[0].how, SG_HOW_SIGNAL);
+}
+
+static void commits(void **state)
+{
+    (void)state;
+    char *to = path_in(scratch, "d/file");
+    file_write(path_in(root, ".up-1"), "data", 4);
+    struct answer a = guest("commit", "--from", ".up-1", "--to", to, "--parents", "--mode", "640", NULL);
+    assert_string_equal(a.last.text, "created");
+    assert_string_equal(file_text(to), "data");
+    file_write(path_in(root, ".up-1"), "other", 5);
+    a = guest("commit", "--from", ".up-1", "--to", to, "--exclusive", NULL);
+    assert_error(&a, SG_WF_FILE, "EEXIST");
+}
+
+/* The very bytes that the gateway carries. */
+static void the_carried_one_runs(void **state)
+{
+    (void)state;
+    const struct guest_blob *b = guest_blob_for("arm64");
+    assert_non_null(b);
+    char *file = path_in(scratch, "carried"), command[2 * PATH_MAX + 16], line[128], want[64];
+    file_write(file, b->data, b->len);
+    assert_int_equal(chmod(file, 0755), 0);
+    snprintf(command, sizeof command, "%s %s version", getenv("GUEST_RUNNER"), file);
+    FILE *p = popen(command, "re");
+    assert_non_null(p);
+    assert_non_null(fgets(line, sizeof line, p));
+    assert_int_equal(pclose(p), 0);
+    snprintf(want, sizeof want, " %s\n", b->hash);
+    assert_non_null(strstr(line, want));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_and_follows),
+        cmocka_unit_test(commits),
+        cmocka_unit_test(the_carried_one_runs),
+    };
+    return cmocka_run_group_tests(tests, setup, harness_teardown);
+}
