@@ -96,7 +96,10 @@ static void call_free(struct vercel_call *call)
 
 static void on_bury(struct sg_grave *grave)
 {
-    call_free((struct vercel_call *)((char *)grave - offsetof(struct vercel_call, grave)));
+    struct vercel_call *call = (struct vercel_call *)((char *)grave - offsetof(struct vercel_call, grave));
+    if (call->gone)
+        call->gone(call->gone_arg);
+    call_free(call);
 }
 
 /* The one place where a call ends. */
@@ -109,12 +112,6 @@ static void call_die(struct vercel_call *call)
     call->timer = NULL;
     TAILQ_REMOVE(&c->calls, call, link);
     sg_loop_bury(c->loop, &call->grave);
-}
-
-static void call_gone(struct vercel_call *call)
-{
-    if (call->gone)
-        call->gone(call->gone_arg);
 }
 
 static void call_finish(struct vercel_call *call, const struct sg_error *e)
@@ -134,7 +131,6 @@ static void call_finish(struct vercel_call *call, const struct sg_error *e)
     } else if (call->ev.on_done) {
         call->ev.on_done(call->arg, e);
     }
-    call_gone(call);
 }
 
 /* ---- libcurl's callbacks ---- */
@@ -642,7 +638,6 @@ void vercel_call_cancel(struct vercel_call *call)
     if (call->state == CALL_DEAD)
         return;
     call_die(call);
-    call_gone(call);
 }
 
 void vercel_call_on_gone(struct vercel_call *call, void (*gone)(void *arg), void *arg)

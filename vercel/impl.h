@@ -50,7 +50,8 @@ SG_MUST_CHECK enum sg_code vercel_wait_body(struct vercel_client *c, const struc
 /* The client goes: what threads have posted and is not begun will not begin. */
 void vercel_waits_end(struct vercel_client *c);
 
-/* For calls that own something: given the call's end, whichever way (done, cancelled, client freed). */
+/* For calls that own something: called at the end of the turn in which the call ended, whichever way (done,
+ * cancelled, client freed). */
 void vercel_call_on_gone(struct vercel_call *call, void (*gone)(void *arg), void *arg);
 void vercel_call_end_all(struct vercel_client *c);
 struct vercel_client *vercel_call_client(struct vercel_call *call);
