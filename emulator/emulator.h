@@ -1,0 +1,28 @@
+/* The emulator's one context: what every handler may use.  Set up by main, constant afterwards. */
+#ifndef SG_EMULATOR_EMULATOR_H
+#define SG_EMULATOR_EMULATOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct box_host;
+struct layers;
+struct state;
+struct journal;
+struct faults;
+
+struct emulator {
+    struct box_host *host;
+    struct layers *layers;
+    struct state *state;
+    struct journal *journal; /* NULL without --admin */
+    struct faults *faults;   /* NULL without --admin */
+    const char *token;
+    const char *state_dir;
+    const char *route_domain; /* "vercel.run" */
+    char base[64];            /* the base tree of the default image */
+    bool record_only;         /* accept network policies and only remember them */
+    atomic_bool closing;      /* streams end, nothing new begins */
+};
+
+#endif

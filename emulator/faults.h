@@ -1,0 +1,37 @@
+/* Faults on demand, for tests of clients: rules that match requests and say what goes wrong.  Thread-safe. */
+#ifndef SG_EMULATOR_FAULTS_H
+#define SG_EMULATOR_FAULTS_H
+
+#include "emulator/apierr.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fault_action {
+    bool set;
+    int status;                            /* > 0: answer this without doing anything */
+    const char *type;                      /* of that answer; borrowed from rule */
+    json_t *rule;                          /* counted: body and headers live in it */
+    bool lose_answer;                      /* do it, then close without an answer */
+    bool close_before;                     /* close without doing anything */
+    bool malformed;                        /* an answer that is not JSON although it says so, nothing done */
+    bool html;                             /* status with an HTML page, nothing done */
+    int64_t cut_after_bytes, cut_after_ms; /* -1: no */
+    int64_t delay_ms;                      /* before doing it */
+    int64_t drip_bytes, drip_ms;           /* 0: no */
+};
+
+struct faults;
+struct faults *faults_new(void);
+void faults_free(struct faults *f);
+/* Replaces nothing: appends the rules of `list` (array, or one object).  0 or -1 with the error; all or none. */
+int faults_add(struct faults *f, const json_t *list, struct api_error *e);
+void faults_clear(struct faults *f);
+/* The rules with their counters, a new array. */
+json_t *faults_list(struct faults *f);
+/* The first rule that fires for this request (path without /api and query); counts. */
+bool faults_match(struct faults *f, const char *method, const char *path, struct fault_action *out);
+void fault_action_free(struct fault_action *a);
+
+#endif

@@ -1,0 +1,99 @@
+/* The HTTP front: one thread per connection, so handlers are straight-line code that blocks.
+ *
+ * A handler gets a request with its body collected (or, for uploads, its bytes as they come) and fills a
+ * reply: a finished body, a file, or a stream whose reader blocks until it has something.
+ */
+#ifndef SG_EMULATOR_HTTP_H
+#define SG_EMULATOR_HTTP_H
+
+#include "emulator/apierr.h"
+#include "emulator/emulator.h"
+#include "emulator/faults.h"
+
+#include <jansson.h>
+#include <microhttpd.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { SEGMENTS_MAX = 12, BODY_MAX = 8 << 20, REPLY_MAX = 64 << 20 };
+
+enum { STREAM_END = 0, STREAM_FAILED = -1, STREAM_AGAIN = -2 };
+
+struct stream {
+    /* Up to max bytes, or one of STREAM_*; AGAIN when the monotonic deadline passed with nothing to say. */
+    ssize_t (*read)(void *arg, char *buf, size_t max, int64_t deadline_ms);
+    void (*free)(void *arg);
+    void *arg;
+};
+
+struct reply {
+    int status;
+    const char *type; /* static */
+    struct sg_buf body;
+    struct stream stream; /* read != NULL: instead of the body */
+    int file_fd;          /* >= 0: instead of the body; owned by the reply */
+    uint64_t file_size;
+};
+
+struct request;
+
+/* What takes an upload as it comes. */
+struct upload_sink {
+    int (*begin)(struct request *rq);                          /* -1: rq->err says why; bytes are dropped */
+    void (*data)(struct request *rq, const char *p, size_t n); /* may block */
+    void (*abandon)(struct request *rq);                       /* the client left before the end */
+};
+
+struct route_entry {
+    const char *method;
+    const char *pattern; /* "sandboxes/sessions/{}/cmd"; after the version */
+    int (*handle)(struct request *rq, struct reply *rp);
+    const struct upload_sink *sink; /* NULL: the body is JSON and collected */
+};
+
+struct request {
+    struct emulator *emu;
+    struct MHD_Connection *conn;
+    const char *method;
+    char *uri;  /* as sent, with the query */
+    char *path; /* decoded, without /api; cut into segments */
+    char *shown_path;
+    char *segment[SEGMENTS_MAX];
+    unsigned nsegments;
+    const char *param[3];
+    unsigned nparams;
+    int version;
+    const struct route_entry *route;
+    struct sg_buf body;
+    uint64_t body_bytes;
+    json_t *json;
+    struct api_error err; /* status 0: none */
+    bool admin;
+    bool begun;
+    bool answered;
+    void *sink_state;
+    struct fault_action fault;
+    int64_t fault_deadline; /* monotonic; 0: none */
+    uint64_t journal_seq;
+    void *digest; /* EVP_MD_CTX of the body; only with a journal */
+};
+
+/* "" when absent. */
+const char *request_query(struct request *rq, const char *key);
+/* The project that a request names, by either spelling; "" when none. */
+const char *request_project(struct request *rq);
+/* The body as an object, {} when empty; NULL with the error set. */
+const json_t *request_json(struct request *rq);
+/* True when the client has closed its side. */
+bool request_client_gone(struct request *rq);
+
+struct http_server;
+/* Serves on a listening socket (owned from here on). NULL when that is impossible. */
+struct http_server *http_start(struct emulator *emu, int listen_fd);
+void http_stop_accepting(struct http_server *h);
+void http_stop(struct http_server *h);
+
+/* router.c: finds the entry for a path; fills rq->version, params.  404 or 405 in rq->err. */
+const struct route_entry *router_find(struct request *rq);
+
+#endif

@@ -1,0 +1,307 @@
+#include "emulator/options.h"
+#include "base/crypto.h"
+#include "emulator/box.h"
+#include "emulator/faults.h"
+#include "emulator/http.h"
+#include "emulator/journal.h"
+#include "emulator/layers.h"
+#include "emulator/lifecycle.h"
+#include "emulator/persist.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TOKEN_MAX = 512 };
+
+static int fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static int fail(int code, const char *fmt, ...)
+{
+    va_list ap;
+    fputs("sandgate-emulator: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return code;
+}
+
+/* ---- the parent ---- */
+
+static int follow_parent(const struct options *o)
+{
+    if (!o->die_with_parent)
+        return 0;
+    pid_t before = getppid();
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM))
+        return fail(EXIT_INTERNAL, "cannot follow the parent: %s", strerror(errno));
+    /* it may have ended before the kernel knew that we care */
+    if (getppid() != before || (o->parent_pid && getppid() != o->parent_pid))
+        return fail(EXIT_UNAVAILABLE, "the parent process has ended already");
+    return 0;
+}
+
+/* ---- the token ---- */
+
+static int read_token_file(const char *path, char out[TOKEN_MAX])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, out, TOKEN_MAX - 1) : -1;
+    int err = errno;
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return fail(EXIT_USAGE, "cannot read the token file %s: %s", path, strerror(err));
+    out[n] = '\0';
+    out[strcspn(out, "\r\n")] = '\0';
+    if (!*out)
+        return fail(EXIT_USAGE, "the token file %s is empty", path);
+    return 0;
+}
+
+static int get_token(const struct options *o, char out[TOKEN_MAX], bool *made)
+{
+    const char *env = getenv("SANDGATE_EMULATOR_TOKEN");
+    *made = false;
+    if (o->token_file)
+        return read_token_file(o->token_file, out);
+    if (env && *env) {
+        if (strlen(env) >= TOKEN_MAX)
+            return fail(EXIT_USAGE, "SANDGATE_EMULATOR_TOKEN is too long");
+        snprintf(out, TOKEN_MAX, "%s", env);
+        unsetenv("SANDGATE_EMULATOR_TOKEN");
+        return 0;
+    }
+    *made = true;
+    return sg_random_id(out, "emu_", 40) ? 0 : fail(EXIT_INTERNAL, "the system has no random numbers");
+}
+
+/* ---- the socket ---- */
+
+static int listen_on(const struct options *o, int *out, char url[320])
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *list = NULL;
+    int g = getaddrinfo(o->host, o->port, &hints, &list), fd = -1, err = 0;
+    if (g)
+        return fail(EXIT_PORT, "cannot listen on %s:%s: %s", o->host, o->port, gai_strerror(g));
+    for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
+        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        int on = 1;
+        if (fd < 0) {
+            err = errno;
+            continue;
+        }
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+        if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1024)) {
+            err = errno;
+            close(fd);
+            fd = -1;
+        }
+    }
+    freeaddrinfo(list);
+    if (fd < 0)
+        return fail(EXIT_PORT, "cannot listen on %s:%s: %s", o->host, o->port, strerror(err));
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof sa;
+    char port[16] = "0";
+    if (!getsockname(fd, (struct sockaddr *)&sa, &len))
+        getnameinfo((struct sockaddr *)&sa, len, NULL, 0, port, sizeof port, NI_NUMERICSERV);
+    bool v6 = strchr(o->host, ':') != NULL;
+    snprintf(url, 320, "http://%s%s%s:%s", v6 ? "[" : "", o->host, v6 ? "]" : "", port);
+    *out = fd;
+    return 0;
+}
+
+/* ---- serving ---- */
+
+struct shutdown_job {
+    struct emulator *emu;
+    struct http_server *http;
+};
+
+static void *shut_down(void *arg)
+{
+    struct shutdown_job *job = arg;
+    http_stop_accepting(job->http);
+    lifecycle_shutdown(job->emu);
+    http_stop(job->http);
+    kill(getpid(), SIGUSR1); /* wakes main, which waits for signals */
+    return NULL;
+}
+
+/* Returns when everything has stopped; a second signal does not wait for that. */
+static void wait_for_signals(struct emulator *emu, struct http_server *http, const sigset_t *set)
+{
+    struct shutdown_job job = {.emu = emu, .http = http};
+    pthread_t t;
+    int sig;
+    while (sigwait(set, &sig) || sig == SIGUSR1)
+        continue;
+    if (pthread_create(&t, NULL, shut_down, &job))
+        _exit(EXIT_INTERNAL);
+    while (sigwait(set, &sig) || sig != SIGUSR1)
+        if (sig == SIGTERM || sig == SIGINT)
+            _exit(128 + sig);
+    pthread_join(t, NULL);
+}
+
+static void say_ready(const struct options *o, const struct emulator *emu, const char *url, bool made)
+{
+    enum box_tier tier = box_host_tier(emu->host);
+    fprintf(stderr, "sandgate-emulator: isolation %s: %s\n", box_tier_name(tier), box_tier_note(tier));
+    fprintf(stderr, "sandgate-emulator: sandboxes have no network but loopback yet%s\n",
+            emu->record_only ? "; policies are recorded and have no effect" : "");
+    if (o->json)
+        printf("{\"url\":\"%s\",\"token\":\"%s\",\"tier\":\"%s\"}\n", url, emu->token, box_tier_name(tier));
+    else
+        printf("serving %s\ntoken   %s\n", url, made ? emu->token : "(as configured)");
+    fflush(stdout);
+}
+
+static bool token_is_plain(const char *t)
+{
+    for (; *t; t++)
+        if (*t <= ' ' || *t > '~' || *t == '"' || *t == '\\')
+            return false;
+    return true;
+}
+
+/* Sessions hold several descriptors each. */
+static void raise_limits(void)
+{
+    struct rlimit rl;
+    if (getrlimit(RLIMIT_NOFILE, &rl))
+        return;
+    rl.rlim_cur = rl.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &rl);
+}
+
+static int open_layers(const struct options *o, struct box_host *host, struct layers **out)
+{
+    char err[BOX_TEXT] = "";
+    if (layers_open(o->state_dir, host, out, err))
+        return fail(EXIT_STATE, "the state directory %s cannot be used: %s", o->state_dir, err);
+    if (o->base_from && layers_share_bases(*out, o->base_from, err))
+        return fail(EXIT_NO_BASE, "the base trees of %s cannot be used: %s", o->base_from, err);
+    return 0;
+}
+
+static int run_server(const struct options *o, struct emulator *emu, int fd, const char *url, bool made)
+{
+    sigset_t set;
+    char err[256] = "";
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* threads inherit it; main alone waits for signals */
+    signal(SIGPIPE, SIG_IGN);
+    emu->state = state_new(o->state_dir, err);
+    if (!emu->state || !persist_load(emu->state, err)) {
+        close(fd);
+        return fail(EXIT_STATE, "the state directory %s cannot be used: %s", o->state_dir, err);
+    }
+    lifecycle_recover(emu);
+    struct http_server *http = lifecycle_start_timer(emu) ? http_start(emu, fd) : NULL;
+    if (!http) {
+        close(fd);
+        return fail(EXIT_INTERNAL, "cannot start the server: %s", strerror(errno));
+    }
+    say_ready(o, emu, url, made);
+    wait_for_signals(emu, http, &set);
+    return EXIT_OK;
+}
+
+static int serve(const struct options *o, struct box_host *host)
+{
+    struct emulator emu = {.host = host, .state_dir = o->state_dir, .route_domain = "vercel.run"};
+    char token[TOKEN_MAX], url[320];
+    bool made;
+    int fd = -1;
+    atomic_init(&emu.closing, false);
+    int rc = get_token(o, token, &made);
+    if (!rc && !token_is_plain(token))
+        rc = fail(EXIT_USAGE, "the token may only have printable ASCII characters without quotes");
+    if (!rc)
+        rc = open_layers(o, host, &emu.layers);
+    if (!rc && !layers_has_base(emu.layers, o->base_name))
+        rc = fail(EXIT_NO_BASE,
+                  "no base '%s' has been imported; do: sandgate-emulator import-base --state %s SOURCE",
+                  o->base_name, o->state_dir);
+    if (!rc)
+        rc = listen_on(o, &fd, url);
+    if (!rc) {
+        emu.token = token;
+        emu.record_only = o->record_only;
+        snprintf(emu.base, sizeof emu.base, "%s", o->base_name);
+        emu.journal = o->admin ? journal_new() : NULL;
+        emu.faults = o->admin ? faults_new() : NULL;
+        raise_limits();
+        rc = o->admin && (!emu.journal || !emu.faults) ? fail(EXIT_INTERNAL, "no memory")
+                                                       : run_server(o, &emu, fd, url, made);
+    }
+    state_free(emu.state);
+    journal_free(emu.journal);
+    faults_free(emu.faults);
+    if (emu.layers)
+        layers_close(emu.layers);
+    return rc;
+}
+
+/* ---- import ---- */
+
+static void show_progress(void *arg, uint64_t files, uint64_t bytes)
+{
+    (void)arg;
+    fprintf(stderr, "sandgate-emulator: importing: %llu files, %llu MiB\n", (unsigned long long)files,
+            (unsigned long long)(bytes >> 20));
+}
+
+static int import_base(const struct options *o, struct box_host *host)
+{
+    struct layers *layers = NULL;
+    char err[BOX_TEXT] = "";
+    int rc = open_layers(o, host, &layers);
+    if (!rc && layers_import_base(layers, o->base_name, o->source, o->force, show_progress, NULL, err))
+        rc = fail(EXIT_NO_BASE, "cannot import %s: %s", o->source, err);
+    if (!rc)
+        fprintf(stderr, "sandgate-emulator: base '%s' is ready\n", o->base_name);
+    if (layers)
+        layers_close(layers);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct box_host *host = NULL;
+    char err[BOX_TEXT] = "";
+    int rc = options_parse(argc, argv, &o);
+    if (rc || o.command == OPTIONS_DONE)
+        return rc;
+    rc = follow_parent(&o);
+    if (rc)
+        return rc;
+    /* before any thread or secret: the spawner is forked in here */
+    if (box_host_start(o.plain, &host, err))
+        return fail(EXIT_UNAVAILABLE, "%s", err);
+    rc = o.command == OPTIONS_IMPORT ? import_base(&o, host) : serve(&o, host);
+    box_host_stop(host);
+    return rc;
+}

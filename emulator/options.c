@@ -1,0 +1,200 @@
+#include "emulator/options.h"
+#include "base/core/num.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "sandgate-emulator stands in for Vercel's Sandbox API on this machine.\n"
+    "\n"
+    "  sandgate-emulator [serve] --listen HOST:PORT --state DIR [options]\n"
+    "  sandgate-emulator import-base --state DIR [--name NAME] [--force] SOURCE\n"
+    "\n"
+    "serve\n"
+    "  --listen HOST:PORT    address to serve on (default 127.0.0.1:8799; port 0: any free one)\n"
+    "  --state DIR           where sandboxes live; created when missing, never shared by two emulators\n"
+    "  --base-from DIR       use the base trees of another state directory (read only)\n"
+    "  --base NAME           base tree of the default image (default: default)\n"
+    "  --token-file FILE     bearer token that callers must send; or SANDGATE_EMULATOR_TOKEN in the\n"
+    "                        environment; a random one is made and printed otherwise\n"
+    "  --policy=record-only  accept network policies and only remember them: nothing is enforced\n"
+    "  --isolation=none      run programs as plain child processes; never chosen by itself\n"
+    "  --admin               serve /_emulator/journal and /_emulator/faults (for tests)\n"
+    "  --json                when ready, print one line {\"url\",\"token\",\"tier\"} on stdout\n"
+    "  --die-with-parent[=PID]  stop when the parent process ends\n"
+    "\n"
+    "import-base             takes a tar archive (plain, gzip, xz, zstd) or a directory as a base tree\n"
+    "  --name NAME           its name (default: default)\n"
+    "  --force               replace one of that name\n"
+    "\n"
+    "  --help, --version\n"
+    "\n"
+    "SIGTERM or SIGINT stops every session, keeps persistent ones as snapshots, and exits 0; a second\n"
+    "signal exits at once.\n"
+    "\n"
+    "Exit codes, each with one sentence on stderr:\n"
+    "   0  done, or stopped by a signal\n"
+    "  64  wrong usage: \"sandgate-emulator: …\" names the option\n"
+    "  66  no base tree: \"no base 'NAME' has been imported\"; or the source of import-base is unusable\n"
+    "  69  unavailable: the kernel or the container does not permit namespaces, and what to change\n"
+    "  70  internal: no memory, threads or descriptors\n"
+    "  73  the state directory cannot be used: not writable, in use, or on an unsuitable file system\n"
+    "  75  the address cannot be bound: \"cannot listen on HOST:PORT: …\"\n";
+
+static int usage(const char *fmt, const char *what)
+{
+    fputs("sandgate-emulator: ", stderr);
+    fprintf(stderr, strcmp(fmt, "?") ? "%s '%s'; see --help\n" : "%s%s; see --help\n",
+            strcmp(fmt, "?") ? fmt : what, strcmp(fmt, "?") ? what : "");
+    return EXIT_USAGE;
+}
+
+/* HOST:PORT, [V6]:PORT */
+static bool parse_listen(const char *s, struct options *out)
+{
+    const char *colon = strrchr(s, ':');
+    uint64_t port;
+    if (!colon || !sg_parse_u64(colon + 1, strlen(colon + 1), 65535, &port))
+        return false;
+    size_t n = (size_t)(colon - s);
+    if (n >= 2 && s[0] == '[' && s[n - 1] == ']') {
+        s++;
+        n -= 2;
+    }
+    if (n == 0 || n >= sizeof out->host)
+        return false;
+    memcpy(out->host, s, n);
+    out->host[n] = '\0';
+    snprintf(out->port, sizeof out->port, "%u", (unsigned)port);
+    return true;
+}
+
+enum {
+    O_LISTEN = 256,
+    O_STATE,
+    O_BASE_FROM,
+    O_BASE,
+    O_TOKEN_FILE,
+    O_POLICY,
+    O_ISOLATION,
+    O_ADMIN,
+    O_JSON,
+    O_DIE,
+    O_FORCE,
+    O_HELP,
+    O_VERSION,
+};
+
+static const struct option table[] = {
+    {"listen", required_argument, NULL, O_LISTEN},
+    {"state", required_argument, NULL, O_STATE},
+    {"base-from", required_argument, NULL, O_BASE_FROM},
+    {"base", required_argument, NULL, O_BASE},
+    {"name", required_argument, NULL, O_BASE},
+    {"token-file", required_argument, NULL, O_TOKEN_FILE},
+    {"policy", required_argument, NULL, O_POLICY},
+    {"isolation", required_argument, NULL, O_ISOLATION},
+    {"admin", no_argument, NULL, O_ADMIN},
+    {"json", no_argument, NULL, O_JSON},
+    {"die-with-parent", optional_argument, NULL, O_DIE},
+    {"force", no_argument, NULL, O_FORCE},
+    {"help", no_argument, NULL, O_HELP},
+    {"version", no_argument, NULL, O_VERSION},
+    {NULL, 0, NULL, 0},
+};
+
+static int print_and_done(const char *text, struct options *out)
+{
+    fputs(text, stdout);
+    out->command = OPTIONS_DONE;
+    return 0;
+}
+
+static int parse_parent(const char *arg, struct options *out)
+{
+    uint64_t pid = 0;
+    if (arg && (!sg_parse_u64(arg, strlen(arg), 1 << 30, &pid) || !pid))
+        return usage("--die-with-parent wants a process id, not", arg);
+    out->die_with_parent = true;
+    out->parent_pid = (long)pid;
+    return 0;
+}
+
+static int take(int c, struct options *out)
+{
+    switch (c) {
+    case O_LISTEN:
+        return parse_listen(optarg, out) ? 0 : usage("--listen wants HOST:PORT, not", optarg);
+    case O_STATE:
+        out->state_dir = optarg;
+        return 0;
+    case O_BASE_FROM:
+        out->base_from = optarg;
+        return 0;
+    case O_BASE:
+        if (!*optarg || strlen(optarg) > 63 ||
+            strspn(optarg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
+                strlen(optarg))
+            return usage("a base name has up to 63 letters, digits, '-' and '_', unlike", optarg);
+        out->base_name = optarg;
+        return 0;
+    case O_TOKEN_FILE:
+        out->token_file = optarg;
+        return 0;
+    case O_POLICY:
+        out->record_only = true;
+        return strcmp(optarg, "record-only") ? usage("--policy knows only record-only, not", optarg) : 0;
+    case O_ISOLATION:
+        out->plain = true;
+        return strcmp(optarg, "none") ? usage("--isolation knows only none, not", optarg) : 0;
+    case O_ADMIN:
+        out->admin = true;
+        return 0;
+    case O_JSON:
+        out->json = true;
+        return 0;
+    case O_FORCE:
+        out->force = true;
+        return 0;
+    case O_DIE:
+        return parse_parent(optarg, out);
+    case O_HELP:
+        return print_and_done(help, out);
+    case O_VERSION:
+        return print_and_done("sandgate-emulator " EMULATOR_VERSION "\n", out);
+    default:
+        return EXIT_USAGE; /* getopt has said what */
+    }
+}
+
+int options_parse(int argc, char **argv, struct options *out)
+{
+    memset(out, 0, sizeof *out);
+    out->base_name = "default";
+    parse_listen("127.0.0.1:8799", out);
+    if (argc > 1 && argv[1][0] != '-') {
+        if (!strcmp(argv[1], "import-base"))
+            out->command = OPTIONS_IMPORT;
+        else if (strcmp(argv[1], "serve"))
+            return usage("there is no command", argv[1]);
+        argv++;
+        argc--;
+    }
+    int c;
+    while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
+        int rc = take(c, out);
+        if (rc || out->command == OPTIONS_DONE)
+            return rc;
+    }
+    if (!out->state_dir)
+        return usage("?", "--state DIR is needed");
+    if (out->command == OPTIONS_IMPORT) {
+        if (optind + 1 != argc)
+            return usage("?", "import-base wants one SOURCE");
+        out->source = argv[optind];
+    } else if (optind < argc) {
+        return usage("there is something superfluous:", argv[optind]);
+    }
+    return 0;
+}

@@ -1,0 +1,36 @@
+/* The command line of sandgate-emulator.  Pure but for messages on stderr and help on stdout. */
+#ifndef SG_EMULATOR_OPTIONS_H
+#define SG_EMULATOR_OPTIONS_H
+
+#include <stdbool.h>
+
+/* Exit codes, after sysexits. */
+enum {
+    EXIT_OK = 0,
+    EXIT_USAGE = 64,
+    EXIT_NO_BASE = 66,
+    EXIT_UNAVAILABLE = 69,
+    EXIT_INTERNAL = 70,
+    EXIT_STATE = 73,
+    EXIT_PORT = 75,
+};
+
+enum options_command { OPTIONS_SERVE, OPTIONS_IMPORT, OPTIONS_DONE };
+
+struct options {
+    enum options_command command;
+    char host[256];
+    char port[8];
+    const char *state_dir;
+    const char *base_from;  /* NULL: none */
+    const char *base_name;  /* "default" */
+    const char *source;     /* import-base */
+    const char *token_file; /* NULL: none */
+    bool force, admin, record_only, plain, json, die_with_parent;
+    long parent_pid; /* 0: whoever it is */
+};
+
+/* OPTIONS_DONE in command: help or version was printed.  0 or the exit code, with one sentence on stderr. */
+int options_parse(int argc, char **argv, struct options *out);
+
+#endif

@@ -1,0 +1,20 @@
+/* The documented response objects as JSON text.  No I/O; the caller holds the lock that guards the object. */
+#ifndef SG_EMULATOR_RENDER_H
+#define SG_EMULATOR_RENDER_H
+
+#include "emulator/state.h"
+
+enum { MEMORY_PER_VCPU = 2048, INTERACTIVE_PORT = 23456 };
+#define EMULATOR_REGION "iad1"
+#define EMULATOR_CWD    "/vercel/sandbox"
+
+/* With sandbox->lock. */
+void render_sandbox(struct sg_buf *out, const struct sandbox *sb);
+void render_session(struct sg_buf *out, const struct session *s);
+void render_routes(struct sg_buf *out, const struct sandbox *sb, const char *domain);
+/* With state->lock. */
+void render_snapshot(struct sg_buf *out, const struct snapshot *sn);
+/* "pagination":{…} */
+void render_pagination(struct sg_buf *out, size_t count, const char *next);
+
+#endif
