@@ -41,7 +41,7 @@ static int make_one(const char *path, bool may_exist)
         return e;
     if (stat(path, &sb) != 0)
         return e;
-    return S_ISDIR(sb.st_mode) ? 0 : e == EEXIST ? EEXIST : ENOTDIR;
+    return S_ISDIR(sb.st_mode) ? 0 : e;
 }
 
 static int make_dirs(const char *path, bool recursive)
@@ -59,7 +59,7 @@ static int make_dirs(const char *path, bool recursive)
         p[i] = '\0';
         int e = make_one(p, true);
         if (e != 0)
-            return e;
+            return e == EEXIST ? ENOTDIR : e;
         p[i] = '/';
     }
     return make_one(p, recursive);

@@ -57,7 +57,8 @@ static const char *relative(const struct packer *p, const char *path)
     return path[0] == '\0' ? "." : path;
 }
 
-static int pack_entry(struct packer *p, struct archive *from, struct archive *to, struct archive_entry *e)
+static int pack_entry(struct packer *p, struct archive *from, struct archive *to,
+                      struct archive_entry_linkresolver *links, struct archive_entry *e)
 {
     const char *name = relative(p, archive_entry_pathname(e));
     char *copy = name != NULL ? strdup(name) : NULL;
@@ -67,11 +68,14 @@ static int pack_entry(struct packer *p, struct archive *from, struct archive *to
     free(copy);
     if (archive_entry_filetype(e) == AE_IFSOCK)
         return 0;
+    struct archive_entry *deferred = NULL; /* never set by the tar strategies */
+    archive_entry_linkify(links, &e, &deferred);
     /* Sparse maps would have to be followed while writing; a base is read once, plainly. */
     archive_entry_sparse_clear(e);
     if (archive_write_header(to, e) < ARCHIVE_WARN)
         return pack_fail(p, to);
-    return archive_entry_filetype(e) == AE_IFREG ? pack_data(p, from, to) : 0;
+    bool body = archive_entry_filetype(e) == AE_IFREG && archive_entry_hardlink(e) == NULL;
+    return body ? pack_data(p, from, to) : 0;
 }
 
 static int pack(struct packer *p)
@@ -80,7 +84,8 @@ static int pack(struct packer *p)
     struct archive *from = archive_read_disk_new();
     struct archive *to = archive_write_new();
     struct archive_entry *entry = archive_entry_new();
-    if (from == NULL || to == NULL || entry == NULL) {
+    struct archive_entry_linkresolver *links = archive_entry_linkresolver_new();
+    if (from == NULL || to == NULL || entry == NULL || links == NULL) {
         e = ENOMEM;
         goto out;
     }
@@ -93,6 +98,7 @@ static int pack(struct packer *p)
         e = pack_fail(p, from);
         goto out;
     }
+    archive_entry_linkresolver_set_strategy(links, archive_format(to));
     for (;;) {
         archive_entry_clear(entry);
         int r = archive_read_next_header2(from, entry);
@@ -103,12 +109,13 @@ static int pack(struct packer *p)
             goto out;
         }
         (void)archive_read_disk_descend(from);
-        if ((e = pack_entry(p, from, to, entry)) != 0)
+        if ((e = pack_entry(p, from, to, links, entry)) != 0)
             goto out;
     }
     if (archive_write_close(to) != ARCHIVE_OK)
         e = pack_fail(p, to);
 out:
+    archive_entry_linkresolver_free(links);
     archive_entry_free(entry);
     if (to != NULL)
         archive_write_free(to);

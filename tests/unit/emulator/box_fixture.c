@@ -4,17 +4,109 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BASE_TAR   "/var/cache/sandgate/base.tar"
 #define BASE_CACHE "/var/cache/sandgate/test-base"
+
+enum { SCRATCH_UID = 54321, SCRATCH_SUBIDS = 700000000 };
+
+static enum box_tier expected = BOX_TIER_FULL;
+static char cache_dir[128] = BASE_CACHE;
+
+/* --- becoming a variant --- */
+
+/* In this mount namespace, path reads as its old text plus one line. */
+static bool overlay_file(const char *path, const char *text, bool keep_old)
+{
+    char tmp[] = "/tmp/sandgate-test-XXXXXX";
+    char old[65536];
+    ssize_t n = 0;
+    int in = open(path, O_RDONLY | O_CLOEXEC);
+    if (in >= 0 && keep_old)
+        n = read(in, old, sizeof old);
+    if (in >= 0)
+        close(in);
+    int out = mkostemp(tmp, O_CLOEXEC);
+    bool ok = out >= 0 && n >= 0 && write(out, old, (size_t)n) == n &&
+              write(out, text, strlen(text)) == (ssize_t)strlen(text) && fchmod(out, 0644) == 0 &&
+              mount(tmp, path, NULL, MS_BIND, NULL) == 0;
+    if (!ok)
+        perror(path);
+    if (out >= 0)
+        close(out);
+    unlink(tmp);
+    return ok;
+}
+
+static bool become_scratch(bool subids)
+{
+    char line[96] = "";
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0) {
+        perror("private mounts");
+        return false;
+    }
+    if (subids)
+        snprintf(line, sizeof line, "sgscratch:%d:65536\n", SCRATCH_SUBIDS);
+    if (!overlay_file("/etc/subuid", line, false) || !overlay_file("/etc/subgid", line, false))
+        return false;
+    snprintf(line, sizeof line, "sgscratch:x:%d:%d::/nonexistent:/bin/false\n", SCRATCH_UID, SCRATCH_UID);
+    if (!overlay_file("/etc/passwd", line, true))
+        return false;
+    snprintf(cache_dir, sizeof cache_dir, "%s-of-%d", BASE_CACHE, SCRATCH_UID);
+    if ((mkdir(cache_dir, 0755) != 0 && errno != EEXIST) || chown(cache_dir, SCRATCH_UID, SCRATCH_UID) != 0 ||
+        setgroups(0, NULL) != 0 || setresgid(SCRATCH_UID, SCRATCH_UID, SCRATCH_UID) != 0 ||
+        setresuid(SCRATCH_UID, SCRATCH_UID, SCRATCH_UID) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) {
+        perror("scratch user");
+        return false;
+    }
+    snprintf(cache_dir, sizeof cache_dir, "%s-of-%d/base", BASE_CACHE, SCRATCH_UID);
+    return true;
+}
+
+static bool drop_sysadmin(void)
+{
+    struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct d[2];
+    if (prctl(PR_CAPBSET_DROP, CAP_SYS_ADMIN) != 0 || syscall(SYS_capget, &h, d) != 0)
+        return false;
+    d[0].effective &= ~(1U << CAP_SYS_ADMIN);
+    d[0].permitted &= ~(1U << CAP_SYS_ADMIN);
+    d[0].inheritable &= ~(1U << CAP_SYS_ADMIN);
+    return syscall(SYS_capset, &h, d) == 0;
+}
+
+bool fixture_become(const char *variant)
+{
+    if (geteuid() != 0) {
+        fprintf(stderr, "the tests of boxes must run as root\n");
+        return false;
+    }
+    if (access(BASE_TAR, R_OK) != 0 && getenv("SANDGATE_TEST_BASE") == NULL) {
+        fprintf(stderr, "%s is missing: run emulator/base/make-base as root\n", BASE_TAR);
+        return false;
+    }
+    if (variant == NULL || strcmp(variant, "full") == 0)
+        return true;
+    expected = strcmp(variant, "single-id") == 0 ? BOX_TIER_SINGLE_ID : BOX_TIER_ROOTLESS;
+    if (strcmp(variant, "no-sysadmin") == 0)
+        return drop_sysadmin();
+    return become_scratch(strcmp(variant, "rootless") == 0);
+}
+
+/* --- the fixture --- */
 
 static void nap(void)
 {
@@ -52,8 +144,7 @@ static bool base_cache(struct fixture *f, char out[256])
     for (char *p = name; *p != '\0'; p++)
         if (*p == '/' || *p == ' ')
             *p = '_';
-    const char *cache = getenv("SANDGATE_TEST_CACHE");
-    snprintf(out, 256, "%s-%s", cache != NULL ? cache : BASE_CACHE, name);
+    snprintf(out, 256, "%s-%s", cache_dir, name);
     struct layers *l = NULL;
     int e = EBUSY;
     for (double end = now() + 120; e == EBUSY && now() < end; nap())
@@ -72,11 +163,15 @@ bool fixture_open(struct fixture *f, bool plain)
 {
     char err[BOX_TEXT];
     char cache[256];
-    const char *tmp = getenv("SANDGATE_TEST_TMP");
     memset(f, 0, sizeof *f);
-    snprintf(f->state, sizeof f->state, "%s/sandgate-test-XXXXXX", tmp != NULL ? tmp : "/var/tmp");
+    snprintf(f->state, sizeof f->state, "/var/tmp/sandgate-test-XXXXXX");
     if (box_host_start(plain, &f->host, err) != 0) {
         fprintf(stderr, "cannot start boxes: %s\n", err);
+        return false;
+    }
+    if (!plain && box_host_tier(f->host) != expected) {
+        fprintf(stderr, "tier %s reached, %s expected\n", box_tier_name(box_host_tier(f->host)),
+                box_tier_name(expected));
         return false;
     }
     if (mkdtemp(f->state) == NULL) {
@@ -93,10 +188,18 @@ bool fixture_open(struct fixture *f, bool plain)
     return true;
 }
 
+static void drop(void *arg, const char *session_id)
+{
+    const struct fixture *f = arg;
+    (void)layers_session_drop(f->layers, session_id);
+}
+
 void fixture_close(struct fixture *f)
 {
-    box_host_stop(f->host);
+    if (f->layers != NULL)
+        (void)layers_each_orphan(f->layers, drop, f);
     layers_close(f->layers);
+    box_host_stop(f->host);
     char *argv[] = {(char[]){"rm"}, (char[]){"-rf"}, (char[]){"--"}, f->state, NULL};
     pid_t pid = fork();
     if (pid == 0) {

@@ -37,7 +37,15 @@ struct result {
     char out[8192]; /* stdout and stderr */
 };
 
-/* False with a message on stderr. */
+/* Before anything else: makes this process what the variant needs, and names the tier that must be reached.
+ *   full (or NULL)  root
+ *   rootless        a plain user with subordinate ids, provisioned in a private mount namespace
+ *   single-id       the same user without them
+ *   no-sysadmin     root without CAP_SYS_ADMIN, as in a container
+ * False with a message on stderr. */
+bool fixture_become(const char *variant);
+
+/* False with a message on stderr, also when another tier than the expected one was reached. */
 bool fixture_open(struct fixture *f, bool plain);
 void fixture_close(struct fixture *f);
 
