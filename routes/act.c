@@ -3,10 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is under way goes on and ends unheard. */
 static void on_gone(void *arg)
 {
     struct act *a = arg;
-    a->gone = true;
+    struct sg_error e;
+    struct exchange *ex = a->ex;
+    a->ex = NULL;
+    a->sandbox = NULL;
+    (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_OUTCOME_UNKNOWN, "the client left");
+    ex_fail(ex, &e);
 }
 
 void *act_new(struct exchange *ex, size_t size, void (*go)(struct act *a),
@@ -20,6 +26,7 @@ void *act_new(struct exchange *ex, size_t size, void (*go)(struct act *a),
         return NULL;
     }
     a->ex = ex;
+    a->gw = ex->gw;
     a->sandbox = ex->params[0];
     a->go = go;
     a->fail = fail;
@@ -40,7 +47,7 @@ static void look_up(struct act *a);
 static void look_again(struct act *a)
 {
     a->retried = true;
-    control_session_forget(a->ex->gw->control, a->sandbox);
+    control_session_forget(a->gw->control, a->sandbox);
     forget_session(a);
     look_up(a);
 }
@@ -49,7 +56,7 @@ static void on_session(void *arg, const struct control_session *s, const struct 
 {
     struct act *a = arg;
     struct sg_error own;
-    if (!e && a->gone) {
+    if (!e && !a->ex) {
         (void)sg_fail(&own, SG_E_BAD_REQUEST, SG_NOT_SENT, "the client left");
         e = &own;
     }
@@ -82,7 +89,7 @@ static void on_session(void *arg, const struct control_session *s, const struct 
 static void look_up(struct act *a)
 {
     ex_on_gone(a->ex, on_gone, a); /* the handler's own watch would free what the lookup will call */
-    control_session(a->ex->gw->control, a->sandbox, on_session, a);
+    control_session(a->gw->control, a->sandbox, on_session, a);
 }
 
 void act_begin(struct act *a)
@@ -103,18 +110,21 @@ static bool session_is_over(const struct sg_error *e)
 
 bool act_retry(struct act *a, const struct sg_error *e)
 {
-    if (session_is_over(e))
-        control_session_forget(a->ex->gw->control, a->sandbox);
-    if (!session_is_over(e) || !a->cached || a->retried || a->gone ||
-        (e->outcome != SG_NOT_SENT && e->outcome != SG_NOT_STARTED))
+    if (!a->ex || !session_is_over(e))
+        return false;
+    control_session_forget(a->gw->control, a->sandbox);
+    if (!a->cached || a->retried || (e->outcome != SG_NOT_SENT && e->outcome != SG_NOT_STARTED))
         return false;
     look_again(a);
     return true;
 }
 
-void act_settled(struct act *a)
+bool act_settled(struct act *a)
 {
+    if (!a->ex)
+        return false;
     ex_on_gone(a->ex, NULL, NULL);
+    return true;
 }
 
 void act_free(struct act *a)
@@ -125,8 +135,8 @@ void act_free(struct act *a)
 
 void act_fail(struct act *a, const struct sg_error *e)
 {
-    act_settled(a);
-    ex_fail(a->ex, e);
+    if (act_settled(a))
+        ex_fail(a->ex, e);
     act_free(a);
 }
 
@@ -138,7 +148,9 @@ void act_answer(struct act *a, int status, json_t *json)
         act_fail(a, &e);
         return;
     }
-    act_settled(a);
-    ex_answer_json(a->ex, status, json);
+    if (act_settled(a))
+        ex_answer_json(a->ex, status, json);
+    else
+        json_decref(json);
     act_free(a);
 }

@@ -9,10 +9,11 @@
 #include "routes/gateway.h"
 
 struct act {
-    struct exchange *ex;
-    const char *sandbox; /* the name, params[0] */
+    struct exchange *ex; /* NULL once the client left: answered then, nothing of it may be used */
+    struct gateway *gw;
+    const char *sandbox; /* the name, params[0]; lives with ex */
     char *session_id, *cwd, *arch;
-    bool cached, retried, gone;
+    bool cached, retried;
     /* The session is known (act_session): make the call. */
     void (*go)(struct act *a);
     /* Answers with e and frees the whole. */
@@ -28,8 +29,8 @@ void act_begin(struct act *a);
 struct relay_session act_session(const struct act *a);
 /* e ended a call.  True: go will be called again, or fail; do not touch a any more.  False: e stands. */
 bool act_retry(struct act *a, const struct sg_error *e);
-/* Stops watching the client; call before answering. */
-void act_settled(struct act *a);
+/* Stops watching the client; call before answering, which is only needed when it returns true. */
+bool act_settled(struct act *a);
 /* Frees what act holds and the whole struct. */
 void act_free(struct act *a);
 

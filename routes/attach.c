@@ -129,7 +129,7 @@ static void upgrade(struct act *a)
     struct wire *w = calloc(1, sizeof *w);
     bool bad = !w;
     if (w) {
-        w->gw = a->ex->gw;
+        w->gw = a->gw;
         w->sandbox = copy(a->sandbox, &bad);
         w->id = copy(a->ex->params[1], &bad);
         w->session_id = copy(a->session_id, &bad);

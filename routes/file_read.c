@@ -23,8 +23,8 @@ static void read_free(struct file_read *r)
 
 static void read_fail(struct act *a, const struct sg_error *e)
 {
-    act_settled(a);
-    ex_fail(a->ex, e);
+    if (act_settled(a))
+        ex_fail(a->ex, e);
     read_free((struct file_read *)a);
 }
 
@@ -123,8 +123,8 @@ static void read_go(struct act *a)
     struct file_read *r = (struct file_read *)a;
     struct sg_error e;
     r->length = -1;
-    r->call = vercel_file_read(a->ex->gw->vercel, a->session_id, ex_query(a->ex, "path", NULL), a->cwd,
-                               &events, r, &e);
+    r->call =
+        vercel_file_read(a->gw->vercel, a->session_id, ex_query(a->ex, "path", NULL), a->cwd, &events, r, &e);
     if (r->call)
         ex_on_gone(a->ex, on_client_gone, r);
     else

@@ -38,8 +38,8 @@ static void write_free(struct file_write *w)
 
 static void write_fail(struct act *a, const struct sg_error *e)
 {
-    act_settled(a);
-    ex_fail(a->ex, e);
+    if (act_settled(a))
+        ex_fail(a->ex, e);
     write_free((struct file_write *)a);
 }
 
@@ -132,8 +132,8 @@ static void on_uploaded(void *arg, bool created, const struct sg_error *e)
             write_fail(&w->act, e);
         return;
     }
-    act_settled(&w->act);
-    ex_answer_empty(w->act.ex, created ? 201 : 204);
+    if (act_settled(&w->act))
+        ex_answer_empty(w->act.ex, created ? 201 : 204);
     write_free(w);
 }
 
@@ -153,7 +153,7 @@ static void write_go(struct act *a)
         .size = (uint64_t)a->ex->content_length,
         .read = body_read,
     };
-    w->upload = upload_start(a->ex->gw->guestlink, &spec, on_uploaded, w, &e);
+    w->upload = upload_start(a->gw->guestlink, &spec, on_uploaded, w, &e);
     if (!w->upload) {
         write_fail(a, &e);
         return;

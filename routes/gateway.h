@@ -17,6 +17,8 @@ struct gateway {
     _Atomic bool draining;
     const char *version; /* "0.1.0 (commit …)" */
     size_t max_json_body;
+    int64_t run_max_output; /* bytes of each stream in the answer of run, unless asked; 0: 1 MiB */
+    int64_t retain_bytes;   /* output kept per stream of a process, unless asked; 0: the guest's default */
 };
 
 #endif

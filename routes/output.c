@@ -43,8 +43,8 @@ static void output_free(struct output *o)
 static void output_fail(struct act *a, const struct sg_error *e)
 {
     struct output *o = (struct output *)a;
-    act_settled(a);
-    ex_fail(a->ex, e);
+    if (act_settled(a))
+        ex_fail(a->ex, e);
     output_free(o);
 }
 
@@ -208,7 +208,7 @@ static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_e
         output_fail(&o->act, &own);
         return;
     }
-    bool finished = p && p->how != SG_HOW_NONE;
+    bool finished = p && (p->how != SG_HOW_NONE || p->state == SG_PS_FINISHED);
     if (p && p->end[o->stream] > o->end)
         o->end = p->end[o->stream];
     if (finished && o->offset > o->end)
@@ -231,7 +231,7 @@ static void output_go(struct act *a)
         .wait_ms = o->wait_ms,
     };
     spec.offset[o->stream] = o->offset;
-    o->follower = follower_open(a->ex->gw->relay, &spec, &events, o, &e);
+    o->follower = follower_open(a->gw->relay, &spec, &events, o, &e);
     if (o->follower)
         ex_on_gone(a->ex, on_client_gone, o);
     else

@@ -52,7 +52,7 @@ static void list_go(struct act *a)
 {
     struct sg_error e;
     struct relay_session s = act_session(a);
-    if (process_list(a->ex->gw->relay, &s, on_list, a, &e))
+    if (process_list(a->gw->relay, &s, on_list, a, &e))
         a->fail(a, &e);
 }
 
@@ -88,7 +88,7 @@ static void get_go(struct act *a)
     struct look *l = (struct look *)a;
     struct sg_error e;
     struct relay_session s = act_session(a);
-    if (process_status(a->ex->gw->relay, &s, a->ex->params[1], l->wait_ms, on_status, l, &e))
+    if (process_status(a->gw->relay, &s, a->ex->params[1], l->wait_ms, on_status, l, &e))
         a->fail(a, &e);
 }
 
@@ -116,15 +116,15 @@ static void signal_go(struct act *a);
 static void on_signalled(void *arg, const struct sg_error *e)
 {
     struct look *l = arg;
-    if (e && e->code == SG_E_PERMISSION_DENIED && !l->sudo) {
+    if (e && e->code == SG_E_PERMISSION_DENIED && !l->sudo && l->act.ex) {
         l->sudo = true; /* a process that was started with sudo takes signals from root only */
         signal_go(&l->act);
         return;
     }
     if (ended_or_retried(&l->act, e))
         return;
-    act_settled(&l->act);
-    ex_answer_empty(l->act.ex, 202);
+    if (act_settled(&l->act))
+        ex_answer_empty(l->act.ex, 202);
     act_free(&l->act);
 }
 
@@ -133,8 +133,8 @@ static void signal_go(struct act *a)
     struct look *l = (struct look *)a;
     struct sg_error e;
     struct relay_session s = act_session(a);
-    if (process_signal(a->ex->gw->relay, &s, a->ex->params[1], l->signal, l->only_program, l->sudo,
-                       on_signalled, l, &e))
+    if (process_signal(a->gw->relay, &s, a->ex->params[1], l->signal, l->only_program, l->sudo, on_signalled,
+                       l, &e))
         a->fail(a, &e);
 }
 
@@ -182,8 +182,8 @@ static void on_removed(void *arg, const struct sg_error *e)
     struct act *a = arg;
     if (ended_or_retried(a, e))
         return;
-    act_settled(a);
-    ex_answer_empty(a->ex, 204);
+    if (act_settled(a))
+        ex_answer_empty(a->ex, 204);
     act_free(a);
 }
 
@@ -191,7 +191,7 @@ static void remove_go(struct act *a)
 {
     struct sg_error e;
     struct relay_session s = act_session(a);
-    if (process_remove(a->ex->gw->relay, &s, a->ex->params[1], on_removed, a, &e))
+    if (process_remove(a->gw->relay, &s, a->ex->params[1], on_removed, a, &e))
         a->fail(a, &e);
 }
 

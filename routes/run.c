@@ -6,6 +6,8 @@
 #include "routes/process_json.h"
 #include "routes/spec.h"
 
+enum { RETAINED_ANYWAY = 8 * 1024 * 1024 };
+
 struct start {
     struct act act;
     struct spec spec;
@@ -43,6 +45,8 @@ static struct process_spec relay_spec(const struct start *s)
 
 static void set_process_location(struct act *a, const char *id)
 {
+    if (!a->ex)
+        return;
     struct sg_buf b;
     sg_buf_init(&b, 1024);
     (void)sg_buf_adds(&b, "/v1/sandboxes/");
@@ -52,6 +56,22 @@ static void set_process_location(struct act *a, const char *id)
     if (!b.failed)
         ex_set_header(a->ex, "Location", b.data);
     sg_buf_free(&b);
+}
+
+/* What the operator configured, where the caller did not say.  A run keeps what it may have to answer with. */
+static void set_defaults(struct start *s, enum spec_form form)
+{
+    const struct gateway *gw = s->act.gw;
+    if (!s->spec.retain_bytes)
+        s->spec.retain_bytes = gw->retain_bytes;
+    if (form != SPEC_RUN)
+        return;
+    if (gw->run_max_output && !json_object_get(s->act.ex->body, "max_output"))
+        s->spec.max_output = gw->run_max_output;
+    /* the ring drops whole segments of an eighth: leave room for that */
+    int64_t needed = s->spec.max_output + s->spec.max_output / 4;
+    if (needed > RETAINED_ANYWAY && needed > s->spec.retain_bytes)
+        s->spec.retain_bytes = needed;
 }
 
 /* Checks the request and begins; both routes. */
@@ -69,6 +89,7 @@ static void begin(struct exchange *ex, enum spec_form form, void (*go)(struct ac
         return;
     }
     s->spec = spec;
+    set_defaults(s, form);
     act_begin(&s->act);
 }
 
@@ -103,7 +124,9 @@ static void run_go(struct act *a)
     struct start *s = (struct start *)a;
     struct sg_error e;
     struct process_spec p = relay_spec(s);
-    s->run = run_start(a->ex->gw->relay, &p, (size_t)s->spec.max_output, s->spec.wait_ms, on_run, s, &e);
+    /* for the relay 0 means no limit */
+    int64_t wait_ms = s->spec.wait_ms ? s->spec.wait_ms : 1;
+    s->run = run_start(a->gw->relay, &p, (size_t)s->spec.max_output, wait_ms, on_run, s, &e);
     if (s->run)
         ex_on_gone(a->ex, on_run_gone, s);
     else
@@ -134,7 +157,7 @@ static void process_go(struct act *a)
     struct start *s = (struct start *)a;
     struct sg_error e;
     struct process_spec p = relay_spec(s);
-    if (process_start(a->ex->gw->relay, &p, on_start, s, &e))
+    if (process_start(a->gw->relay, &p, on_start, s, &e))
         start_fail(a, &e);
 }
 

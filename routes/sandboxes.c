@@ -139,10 +139,49 @@ void route_sandbox_list(struct exchange *ex)
 
 /* ---- get, resume, stop: on the loop ---- */
 
+/* A request that waits for control/.  A client that leaves is answered at once; what is under way goes on. */
+struct waiting {
+    struct exchange *ex; /* NULL once the client left */
+};
+
+static void on_gone(void *arg)
+{
+    struct waiting *w = arg;
+    struct exchange *ex = w->ex;
+    struct sg_error e;
+    w->ex = NULL;
+    (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_OUTCOME_UNKNOWN, "the client left");
+    ex_fail(ex, &e);
+}
+
+static struct waiting *wait_begin(struct exchange *ex)
+{
+    struct waiting *w = calloc(1, sizeof *w);
+    if (!w) {
+        answer(ex, 0, NULL);
+        return NULL;
+    }
+    w->ex = ex;
+    ex_on_gone(ex, on_gone, w);
+    return w;
+}
+
+/* The exchange to answer, NULL when nobody is there any more. */
+static struct exchange *wait_end(struct waiting *w)
+{
+    struct exchange *ex = w->ex;
+    free(w);
+    if (ex)
+        ex_on_gone(ex, NULL, NULL);
+    return ex;
+}
+
 static void on_record(void *arg, json_t *record, const struct sg_error *e)
 {
-    struct exchange *ex = arg;
-    if (e)
+    struct exchange *ex = wait_end(arg);
+    if (!ex)
+        json_decref(record);
+    else if (e)
         ex_fail(ex, e);
     else
         ex_answer_json(ex, 200, record);
@@ -151,25 +190,28 @@ static void on_record(void *arg, json_t *record, const struct sg_error *e)
 void route_sandbox_get(struct exchange *ex)
 {
     struct sg_error e;
-    if (ex_query_only(ex, no_query, &e))
+    if (ex_query_only(ex, no_query, &e)) {
         ex_fail(ex, &e);
-    else
-        control_get(ex->gw->control, ex->params[0], on_record, ex);
+        return;
+    }
+    struct waiting *w = wait_begin(ex);
+    if (w)
+        control_get(ex->gw->control, ex->params[0], on_record, w);
 }
 
 static void on_moved(void *arg, json_t *record, bool pending, const struct sg_error *e)
 {
-    struct exchange *ex = arg;
-    if (e) {
+    struct exchange *ex = wait_end(arg);
+    if (!ex) {
+        json_decref(record);
+    } else if (e) {
         ex_fail(ex, e);
-        return;
-    }
-    if (!pending) {
+    } else if (!pending) {
         answer(ex, 200, record);
-        return;
+    } else {
+        set_location(ex, ex->params[0]);
+        answer(ex, 202, record ? record : json_pack("{ss}", "name", ex->params[0]));
     }
-    set_location(ex, ex->params[0]);
-    answer(ex, 202, record ? record : json_pack("{ss}", "name", ex->params[0]));
 }
 
 /* The body of stop and resume: {wait_ms?}. */
@@ -188,22 +230,27 @@ static enum sg_code wait_of(struct exchange *ex, int64_t *wait_ms, struct sg_err
     return rc;
 }
 
-void route_sandbox_resume(struct exchange *ex)
+typedef void move_fn(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg);
+
+static void move(struct exchange *ex, move_fn *start)
 {
     struct sg_error e;
     int64_t wait_ms;
-    if (wait_of(ex, &wait_ms, &e))
+    if (wait_of(ex, &wait_ms, &e)) {
         ex_fail(ex, &e);
-    else
-        control_resume(ex->gw->control, ex->params[0], wait_ms, on_moved, ex);
+        return;
+    }
+    struct waiting *w = wait_begin(ex);
+    if (w)
+        start(ex->gw->control, ex->params[0], wait_ms, on_moved, w);
+}
+
+void route_sandbox_resume(struct exchange *ex)
+{
+    move(ex, control_resume);
 }
 
 void route_sandbox_stop(struct exchange *ex)
 {
-    struct sg_error e;
-    int64_t wait_ms;
-    if (wait_of(ex, &wait_ms, &e))
-        ex_fail(ex, &e);
-    else
-        control_stop(ex->gw->control, ex->params[0], wait_ms, on_moved, ex);
+    move(ex, control_stop);
 }
