@@ -52,12 +52,19 @@ static int end_one(const char *path, const struct stat *st, int flag, struct FTW
     return 0;
 }
 
+static bool no_children(const void *arg)
+{
+    (void)arg;
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+    return waitpid(-1, NULL, WNOHANG) < 0;
+}
+
 int harness_teardown(void **state)
 {
     (void)state;
     (void)nftw(root, end_one, 16, FTW_PHYS);
-    while (waitpid(-1, NULL, 0) > 0)
-        continue;
+    wait_until(no_children, NULL);
     return nftw(base, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 

@@ -90,7 +90,7 @@ static void old_file_survives_failure(void **state)
     assert_error(&a, SG_WF_FILE, "ENOTDIR");
     a = guest("commit", "--from", upload(".up-d", "x"), "--to", path_in(scratch, "old/below"), "--parents",
               NULL);
-    assert_error(&a, SG_WF_FILE, "EEXIST");
+    assert_error(&a, SG_WF_FILE, "ENOTDIR");
     assert_int_equal(access(path_in(root, ".up-d"), F_OK), -1);
     assert_string_equal(file_text(to), "old");
 }
