@@ -1,0 +1,275 @@
+/* base/core: base64, numbers, the guest's lines, SHA-256. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/core/b64.h"
+#include "base/core/num.h"
+#include "base/core/sha256.h"
+#include "base/core/wire.h"
+
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned char noise[70000];
+
+static int make_noise(void **state)
+{
+    (void)state;
+    uint32_t x = 2463534242u;
+    for (size_t i = 0; i < sizeof noise; i++) {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        noise[i] = (unsigned char)(x >> 11);
+    }
+    return 0;
+}
+
+static void sha256_equals_openssl(void **state)
+{
+    (void)state;
+    size_t lens[] = {0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 121, 127, 128, 1000, 65536, sizeof noise};
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+        for (size_t piece = 1; piece <= 4097; piece = piece * 8 + 1) {
+            unsigned char want[32], got[32];
+            assert_int_equal(EVP_Digest(noise, lens[i], want, NULL, EVP_sha256(), NULL), 1);
+            struct sg_sha256 s;
+            sg_sha256_init(&s);
+            for (size_t at = 0; at < lens[i]; at += piece)
+                sg_sha256_update(&s, noise + at, lens[i] - at < piece ? lens[i] - at : piece);
+            sg_sha256_final(&s, got);
+            assert_memory_equal(got, want, 32);
+        }
+    }
+}
+
+static void base64_equals_openssl(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < 300; n++) {
+        char text[SG_B64_LEN(300)];
+        unsigned char want[SG_B64_LEN(300) + 1], back[300];
+        size_t len = sg_b64_encode(text, noise + n, n);
+        assert_int_equal(len, SG_B64_LEN(n));
+        assert_int_equal(EVP_EncodeBlock(want, noise + n, (int)n), len);
+        assert_memory_equal(text, want, len);
+        assert_int_equal(sg_b64_decode(back, text, len), n);
+        assert_memory_equal(back, noise + n, n);
+        assert_int_equal(sg_b64_decode(text, text, len), n); /* in place */
+        assert_memory_equal(text, noise + n, n);
+    }
+}
+
+static void base64_refuses(void **state)
+{
+    (void)state;
+    const char *const bad[] = {"A",    "AA",   "AAA",     "AAAAA",    "====",    "A===",
+                               "AA=A", "=AAA", "AB==",    "AAB=",     "AA\n=",   "AA A",
+                               "AA-_", "AAA.", "AAA\x80", "AA==AAAA", "AAA=AAA="};
+    unsigned char out[16];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(sg_b64_decode(out, bad[i], strlen(bad[i])), -1);
+    assert_int_equal(sg_b64_decode(out, "AA\0A", 4), -1);
+    assert_int_equal(sg_b64_decode(out, "", 0), 0);
+}
+
+static void numbers(void **state)
+{
+    (void)state;
+    uint64_t v = 7;
+    const char *const bad[] = {
+        "", "+1", "-1", " 1", "1 ", "0x1", "1.", "18446744073709551616", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(sg_parse_u64(bad[i], strlen(bad[i]), UINT64_MAX, &v));
+    assert_false(sg_parse_u64("1\0002", 3, UINT64_MAX, &v));
+    assert_false(sg_parse_u64("101", 3, 100, &v));
+    assert_int_equal(v, 7);
+    assert_true(sg_parse_u64("100", 3, 100, &v) && v == 100);
+    assert_true(sg_parse_u64("0012", 4, 100, &v) && v == 12);
+    assert_true(sg_parse_u64("18446744073709551615", 20, UINT64_MAX, &v) && v == UINT64_MAX);
+}
+
+/* Formats, parses, formats again: the text is the same, and so is what the line means. */
+static void round_trip(const struct sg_wire_line *l, struct sg_wire_line *got)
+{
+    char text[SG_WIRE_LINE_MAX], again[SG_WIRE_LINE_MAX];
+    static unsigned char data[SG_WIRE_DATA_MAX];
+    size_t n = sg_wire_format(text, l);
+    assert_true(n > 1 && n <= SG_WIRE_LINE_MAX && text[n - 1] == '\n');
+    assert_true(sg_wire_parse(text, n - 1, data, got));
+    assert_int_equal(got->kind, l->kind);
+    assert_int_equal(sg_wire_format(again, got), n);
+    assert_memory_equal(again, text, n);
+    for (size_t cut = 0; cut + 1 < n; cut++) { /* no shorter text may read outside itself */
+        struct sg_wire_line part;
+        char *exact = malloc(cut + 1);
+        assert_non_null(exact);
+        memcpy(exact, text, cut);
+        if (n < 400)
+            (void)sg_wire_parse(exact, cut, data, &part);
+        free(exact);
+    }
+    assert_true(sg_wire_parse(text, n - 1, data, got));
+}
+
+static struct sg_wire_process a_process(void)
+{
+    struct sg_wire_process p = {
+        .state = SG_PS_FINISHED,
+        .how = SG_HOW_SIGNAL,
+        .value = 9,
+        .descendants_hold_output = true,
+        .output_incomplete = true,
+        .oldest = {1, 0},
+        .end = {INT64_MAX, 5},
+        .started_ms = 1700000000000,
+        .duration_ms = 12,
+        .pid = 4711,
+    };
+    memcpy(p.id, "proc_1.a-b", 11);
+    return p;
+}
+
+static void every_kind_round_trips(void **state)
+{
+    (void)state;
+    struct sg_wire_line got, l = {.kind = SG_WIRE_PROCESS, .process = a_process()};
+    round_trip(&l, &got);
+    assert_memory_equal(&got.process, &l.process, sizeof got.process);
+    l.kind = SG_WIRE_HELLO;
+    round_trip(&l, &got);
+    assert_int_equal(got.process.end[0], INT64_MAX);
+    assert_string_equal(got.process.id, "proc_1.a-b");
+    l.kind = SG_WIRE_EXIT;
+    round_trip(&l, &got);
+    assert_int_equal(got.process.how, SG_HOW_SIGNAL);
+    assert_true(got.process.descendants_hold_output && got.process.output_incomplete);
+    l = (struct sg_wire_line){.kind = SG_WIRE_GAP, .channel = 2, .offset = 5, .to = 6};
+    round_trip(&l, &got);
+    assert_true(got.channel == 2 && got.offset == 5 && got.to == 6);
+    l = (struct sg_wire_line){.kind = SG_WIRE_MORE};
+    round_trip(&l, &got);
+    l = (struct sg_wire_line){.kind = SG_WIRE_OK};
+    round_trip(&l, &got);
+    l = (struct sg_wire_line){.kind = SG_WIRE_OK, .text = "created"};
+    round_trip(&l, &got);
+    assert_string_equal(got.text, "created");
+    l = (struct sg_wire_line){
+        .kind = SG_WIRE_ERROR, .fail = SG_WF_EXEC, .errno_name = "ENOENT", .text = "no such  program"};
+    round_trip(&l, &got);
+    assert_int_equal(got.fail, SG_WF_EXEC);
+    assert_string_equal(got.errno_name, "ENOENT");
+    assert_string_equal(got.text, "no such  program");
+}
+
+static void data_round_trips(void **state)
+{
+    (void)state;
+    size_t lens[] = {1, 2, 3, 4094, 4095, SG_WIRE_DATA_MAX};
+    for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
+        struct sg_wire_line got, l = {.kind = SG_WIRE_DATA,
+                                      .channel = 1 + (unsigned)i % 3,
+                                      .offset = i ? INT64_MAX - SG_WIRE_DATA_MAX : 0,
+                                      .data = noise + i,
+                                      .len = lens[i]};
+        round_trip(&l, &got);
+        assert_int_equal(got.len, lens[i]);
+        assert_memory_equal(got.data, noise + i, lens[i]);
+        assert_true(got.channel == l.channel && got.offset == l.offset);
+    }
+}
+
+static void lines_that_are_none(void **state)
+{
+    (void)state;
+    const char *const bad[] = {
+        "",
+        "Z",
+        "HH running 0 0 0 0 1 2 a",
+        "H running 0 0 0 0 1 2",
+        "H running 0 0 0 0 1 2 a b",
+        "H running  0 0 0 0 1 2 a",
+        "H running 2 1 0 0 1 2 a",
+        "H flying 0 0 0 0 1 2 a",
+        "H running 0 0 0 0 1 2 .a",
+        "H running 0 0 0 0 1 99999999999 a",
+        "D 0 0 QUJD",
+        "D 4 0 QUJD",
+        "D 1 0 ",
+        "D 1 0 QUJ",
+        "D 1 -1 QUJD",
+        "D 1 9223372036854775807 QUJD",
+        "D 1 0 QUJD extra",
+        "G 1 5 5",
+        "X exit 0 - 1 2",
+        "X exit 0 z 1 2 3",
+        "X exit 4294967296 - 1 2 3",
+        "X exit 0 - 1 2 3 ",
+        "M more",
+        "E nonsense - x",
+        "E exec AVERYLONGERRNONAME x",
+        "K a b",
+        " K",
+        "K\r",
+        "K\t",
+    };
+    unsigned char data[SG_WIRE_DATA_MAX];
+    struct sg_wire_line l;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (sg_wire_parse(bad[i], strlen(bad[i]), data, &l))
+            fail_msg("accepted: %s", bad[i]);
+    static char longest[SG_WIRE_LINE_MAX + 1];
+    memset(longest, 'A', sizeof longest);
+    memcpy(longest, "D 1 0 ", 6);
+    assert_false(sg_wire_parse(longest, sizeof longest - 1, data, &l));
+    assert_false(sg_wire_parse(longest, 6 + 5468, data, &l)); /* 4101 bytes: one group too many */
+}
+
+static void foreign_text_cannot_break_a_line(void **state)
+{
+    (void)state;
+    char out[SG_WIRE_LINE_MAX];
+    struct sg_wire_line got, l = {.kind = SG_WIRE_ERROR, .fail = SG_WF_FILE, .text = "a\nK\x80"};
+    size_t n = sg_wire_format(out, &l);
+    assert_ptr_equal(memchr(out, '\n', n), out + n - 1);
+    unsigned char data[SG_WIRE_DATA_MAX];
+    assert_true(sg_wire_parse(out, n - 1, data, &got));
+    assert_string_equal(got.text, "a?K?");
+    l = (struct sg_wire_line){.kind = SG_WIRE_HELLO, .process = {.id = "a b"}};
+    n = sg_wire_format(out, &l);
+    assert_true(sg_wire_parse(out, n - 1, data, &got));
+    assert_string_equal(got.process.id, "invalid");
+}
+
+static void ids(void **state)
+{
+    (void)state;
+    char longest[66];
+    memset(longest, 'a', sizeof longest);
+    assert_true(sg_wire_id_valid("a", 1) && sg_wire_id_valid("0._-Z", 5) && sg_wire_id_valid(longest, 64));
+    const char *const bad[] = {"", ".", "..", "-a", "_a", "a/b", "a b", "a\xc3\xa4"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(sg_wire_id_valid(bad[i], strlen(bad[i])));
+    assert_false(sg_wire_id_valid(longest, 65));
+    assert_false(sg_wire_id_valid("a\0b", 3));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sha256_equals_openssl),
+        cmocka_unit_test(base64_equals_openssl),
+        cmocka_unit_test(base64_refuses),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(every_kind_round_trips),
+        cmocka_unit_test(data_round_trips),
+        cmocka_unit_test(lines_that_are_none),
+        cmocka_unit_test(foreign_text_cannot_break_a_line),
+        cmocka_unit_test(ids),
+    };
+    return cmocka_run_group_tests(tests, make_noise, NULL);
+}
