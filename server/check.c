@@ -128,6 +128,13 @@ static void *ask(void *arg)
 
 static int explain_status(const struct sg_error *e, const struct config *c)
 {
+    bool foreign = (e->upstream_status == 403 || e->upstream_status == 404) && !e->upstream_code[0];
+    if (foreign) { /* the API's refusals carry a code: this came from something else */
+        cli_say("%s answers %d, but not as the Sandbox API; check [upstream] url, for example "
+                "https://vercel.com/api, and any proxy",
+                c->url, e->upstream_status);
+        return EX_CONFIG;
+    }
     switch (e->upstream_status) {
     case 401:
         cli_say(
@@ -144,10 +151,9 @@ static int explain_status(const struct sg_error *e, const struct config *c)
             c->team_id);
         return EX_NOPERM;
     case 404:
-        cli_say("the upstream does not know project %s in team %s (404); check [upstream] project_id and "
-                "team_id, "
-                "and that url %s is the API's base",
-                c->project_id, c->team_id, c->url);
+        cli_say(
+            "the upstream does not know project %s in team %s (404); check [upstream] project_id and team_id",
+            c->project_id, c->team_id);
         return EX_CONFIG;
     case 429:
         cli_say("the upstream limits the rate of this token (429); try again later");

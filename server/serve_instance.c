@@ -84,6 +84,8 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
     in->gw.loop = loop;
     in->gw.version = cli_version();
     in->gw.max_json_body = (size_t)c->max_json_body;
+    in->gw.run_max_output = c->run_max_output;
+    in->gw.retain_bytes = c->retain_bytes;
     if (vercel_client_new(loop, v, &in->gw.vercel, &e)) {
         in->gw.vercel = NULL;
         cli_say("[upstream]: %s", e.detail);
