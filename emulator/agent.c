@@ -364,11 +364,16 @@ static int set_up(const struct agent_boot *b, struct agent *a, const char **what
     if (n != 1)
         _exit(1); /* the spawner gave up */
     close(b->go);
-    *what = "become root of the box";
-    int e = become_root(b->identity.single_id);
-    if (e != 0 || (e = agent_root(b, what)) != 0)
+    static struct agent_layer_fds layers = {.upper = -1, .work = -1};
+    int e = 0;
+    /* Still with the emulator's own id, which may walk the state directory. */
+    if (!b->probe && b->tree < 0 && (e = agent_layers_open(b->layers, &layers, what)) != 0)
         return e;
-    if (b->n_lower > 0 && (e = agent_prepare_root(b->identity.single_id, what)) != 0)
+    *what = "become root of the box";
+    if ((e = become_root(b->identity.single_id)) != 0 || (e = agent_root(b, &layers, what)) != 0)
+        return e;
+    agent_layers_close(&layers);
+    if (!b->probe && (e = agent_prepare_root(b->identity.single_id, what)) != 0)
         return e;
     *what = "start the agent";
     take_cpus(b->vcpus, b->seq);
@@ -400,13 +405,7 @@ _Noreturn void agent_run(const struct agent_boot *b)
         box_msg_text(&agent.out, e, "cannot %s: %s", what, strerror(e));
     int tree = b->tree;
     box_fd_close(&tree);
-    for (size_t i = 0; i < b->n_lower && b->lower != NULL; i++)
-        close(b->lower[i]);
-    if (b->upper >= 0)
-        close(b->upper);
-    if (b->work >= 0)
-        close(b->work);
-    if (box_msg_send(b->ctl, &agent.out, NULL, 0) != 0 || e != 0 || b->n_lower == 0)
+    if (box_msg_send(b->ctl, &agent.out, NULL, 0) != 0 || e != 0 || b->probe)
         _exit(0);
     serve(&agent);
 }

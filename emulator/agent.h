@@ -21,13 +21,28 @@ struct agent_identity {
     struct rlimit nofile;            /* as the emulator had it; restored for programs */
 };
 
-struct agent_boot {
-    int ctl;  /* the agent's end of the control socket */
-    int go;   /* one byte arrives once ids are mapped */
-    int tree; /* detached overlay mount, or -1: mount it here with userxattr */
-    const int *lower;
-    size_t n_lower; /* 0: only a probe, on an empty tmpfs */
+enum { AGENT_LAYERS_MAX = 500 }; /* the kernel's own limit */
+
+/* The directories of an overlay.  They are opened by whoever mounts: the kernel only takes directories of the
+ * mounter's own mount namespace. */
+struct agent_layers {
+    const char *lower[AGENT_LAYERS_MAX]; /* topmost first */
+    size_t n_lower;
+    const char *upper, *work;
+};
+
+struct agent_layer_fds {
+    int lower[AGENT_LAYERS_MAX];
+    size_t n_lower;
     int upper, work;
+};
+
+struct agent_boot {
+    int ctl;    /* the agent's end of the control socket */
+    int go;     /* one byte arrives once ids are mapped */
+    bool probe; /* on an empty tmpfs, and no agent afterwards */
+    int tree;   /* detached overlay mount, or -1: mount `layers` here with userxattr */
+    const struct agent_layers *layers;
     const char *hostname;
     unsigned vcpus;
     unsigned seq; /* spreads affinity over CPUs */
@@ -38,13 +53,17 @@ struct agent_boot {
 _Noreturn void agent_run(const struct agent_boot *boot);
 
 /* --- agent_root.c: mounts and network --- */
+/* Opens the directories; *failed names the one that could not be opened. */
+int agent_layers_open(const struct agent_layers *l, struct agent_layer_fds *fds, const char **failed);
+void agent_layers_close(struct agent_layer_fds *fds);
 /* Mounts an overlay at target (absolute).  Names stay short because the layers are named by descriptor, so
  * that hundreds fit into the option page. */
-int agent_overlay(const int *lower, size_t n_lower, int upper, int work, const char *target, bool userxattr);
+int agent_overlay(const struct agent_layer_fds *fds, const char *target, bool userxattr);
 /* A detached copy of the mount at path, which is then unmounted; *fd is the caller's. */
 int agent_detach_mount(const char *path, int *fd);
-/* Builds the root of the box, enters it, drops the old one.  *what names the step that failed. */
-int agent_root(const struct agent_boot *boot, const char **what);
+/* Builds the root of the box, enters it, drops the old one.  *what names the step that failed.  fds are the
+ * layers where the overlay is mounted here. */
+int agent_root(const struct agent_boot *boot, const struct agent_layer_fds *fds, const char **what);
 
 /* --- agent_user.c: the sandbox user --- */
 /* In the current root: the user, sudo rules and directories every box has.  Idempotent; follows no symlink in

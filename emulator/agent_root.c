@@ -35,18 +35,46 @@ static int move_tree(int tree, const char *target)
     return 0;
 }
 
-int agent_overlay(const int *lower, size_t n_lower, int upper, int work, const char *target, bool userxattr)
+int agent_layers_open(const struct agent_layers *l, struct agent_layer_fds *fds, const char **failed)
+{
+    fds->n_lower = 0;
+    fds->upper = fds->work = -1;
+    for (size_t i = 0; i < l->n_lower; i++) {
+        *failed = l->lower[i];
+        fds->lower[i] = open(l->lower[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (fds->lower[i] < 0)
+            return errno;
+        fds->n_lower = i + 1;
+    }
+    *failed = l->upper;
+    fds->upper = open(l->upper, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fds->upper < 0)
+        return errno;
+    *failed = l->work;
+    fds->work = open(l->work, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fds->work < 0 ? errno : 0;
+}
+
+void agent_layers_close(struct agent_layer_fds *fds)
+{
+    box_fds_close(fds->lower, fds->n_lower);
+    fds->n_lower = 0;
+    box_fd_close(&fds->upper);
+    box_fd_close(&fds->work);
+}
+
+int agent_overlay(const struct agent_layer_fds *fds, const char *target, bool userxattr)
 {
     char opt[4096]; /* the kernel copies one page */
     size_t n = 0;
-    for (size_t i = 0; i < n_lower; i++) {
-        int k = snprintf(opt + n, sizeof opt - n, "%s%d", i == 0 ? "lowerdir=" : ":", lower[i]);
+    for (size_t i = 0; i < fds->n_lower; i++) {
+        int k = snprintf(opt + n, sizeof opt - n, "%s%d", i == 0 ? "lowerdir=" : ":", fds->lower[i]);
         if (k < 0 || (size_t)k >= sizeof opt - n)
             return E2BIG;
         n += (size_t)k;
     }
-    int k = snprintf(opt + n, sizeof opt - n, ",upperdir=%d,workdir=%d,index=off,metacopy=off,%s", upper,
-                     work, userxattr ? "userxattr" : "redirect_dir=on");
+    int k = snprintf(opt + n, sizeof opt - n, ",upperdir=%d,workdir=%d,index=off,metacopy=off,%s", fds->upper,
+                     fds->work, userxattr ? "userxattr" : "redirect_dir=on");
     if (k < 0 || (size_t)k >= sizeof opt - n)
         return E2BIG;
     if (chdir("/proc/self/fd") != 0)
@@ -227,22 +255,22 @@ static int dev_setup(const int nodes[N_NODES])
     return 0;
 }
 
-static int mount_at(const struct agent_boot *b, const char *target)
+static int mount_at(const struct agent_boot *b, const struct agent_layer_fds *fds, const char *target)
 {
-    if (b->n_lower == 0)
+    if (b->probe)
         return mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m") != 0 ? errno : 0;
     if (b->tree >= 0)
         return move_tree(b->tree, target);
-    return agent_overlay(b->lower, b->n_lower, b->upper, b->work, target, true);
+    return agent_overlay(fds, target, true);
 }
 
 /* Mounts the new root somewhere in this mount namespace (which only this process sees), and goes there. */
-static int mount_root(const struct agent_boot *b)
+static int mount_root(const struct agent_boot *b, const struct agent_layer_fds *fds)
 {
     static const char *const PLACES[] = {"/tmp", "/mnt", "/run", "/sys"};
     int first = 0;
     for (size_t i = 0; i < sizeof PLACES / sizeof PLACES[0]; i++) {
-        int e = mount_at(b, PLACES[i]);
+        int e = mount_at(b, fds, PLACES[i]);
         if (e == 0)
             return chdir(PLACES[i]) != 0 ? errno : 0;
         if (first == 0 || (first == ENOENT && e != ENOENT))
@@ -251,11 +279,12 @@ static int mount_root(const struct agent_boot *b)
     return first;
 }
 
-static int enter_root(const struct agent_boot *b, int old_root, const int nodes[N_NODES], const char **what)
+static int enter_root(const struct agent_boot *b, const struct agent_layer_fds *fds, int old_root,
+                      const int nodes[N_NODES], const char **what)
 {
     int e;
     *what = "mount the root of the box";
-    if ((e = mount_root(b)) != 0)
+    if ((e = mount_root(b, fds)) != 0)
         return e;
     /* From here on every path is resolved inside the box: what a former session left there cannot lead out.
      * The old root stays below until /proc is mounted, because the kernel wants to see a whole /proc. */
@@ -278,13 +307,13 @@ static int enter_root(const struct agent_boot *b, int old_root, const int nodes[
     *what = "leave the old root";
     if (fchdir(old_root) != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
         return errno;
-    if (b->n_lower == 0)
+    if (b->probe)
         return 0;
     *what = "set up /etc/hosts, /etc/hostname and /etc/resolv.conf";
     return session_files(b->hostname);
 }
 
-int agent_root(const struct agent_boot *b, const char **what)
+int agent_root(const struct agent_boot *b, const struct agent_layer_fds *fds, const char **what)
 {
     int nodes[N_NODES];
     for (size_t i = 0; i < N_NODES; i++)
@@ -308,7 +337,7 @@ int agent_root(const struct agent_boot *b, const char **what)
         e = errno;
         goto out;
     }
-    e = enter_root(b, old_root, nodes, what);
+    e = enter_root(b, fds, old_root, nodes, what);
 out:
     box_fds_close(nodes, N_NODES);
     box_fd_close(&old_root);

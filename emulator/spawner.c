@@ -25,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LAYERS_MAX = 500, STRINGS_MAX = 1 << 20 }; /* the kernel takes 500 layers */
+enum { STRINGS_MAX = 1 << 20 };
 
 static const uint64_t BOX_NAMESPACES =
     CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP;
@@ -95,21 +95,18 @@ static void out_reset(struct spawner *s, enum box_op op)
 /* --- creating a box --- */
 
 struct order {
-    const char *hostname, *upper, *work, *mount;
-    const char *lower[LAYERS_MAX];
-    size_t n_lower;
+    const char *hostname, *mount;
+    struct agent_layers layers;
 };
 
 struct handles {
-    int lower[LAYERS_MAX];
-    size_t n_lower;
-    int upper, work, tree;
+    int tree;
     int ctl[2];
 };
 
 static int read_order(char *s, size_t len, struct order *o)
 {
-    const char **first[] = {&o->hostname, &o->upper, &o->work, &o->mount};
+    const char **first[] = {&o->hostname, &o->layers.upper, &o->layers.work, &o->mount};
     size_t n = 0;
     if (len == 0 || s[len - 1] != '\0')
         return EBADMSG;
@@ -117,74 +114,41 @@ static int read_order(char *s, size_t len, struct order *o)
         if (n < 4) {
             *first[n] = p;
         } else {
-            if (o->n_lower == LAYERS_MAX)
+            if (o->layers.n_lower == AGENT_LAYERS_MAX)
                 return E2BIG;
-            o->lower[o->n_lower++] = p;
+            o->layers.lower[o->layers.n_lower++] = p;
         }
     }
     return n < 5 ? EBADMSG : 0;
 }
 
-static int open_dir(const char *path, int *fd)
-{
-    *fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return *fd < 0 ? errno : 0;
-}
-
-static int open_layers(struct spawner *s, const struct order *o, struct handles *h)
-{
-    int e;
-    for (size_t i = 0; i < o->n_lower; i++) {
-        if ((e = open_dir(o->lower[i], &h->lower[i])) != 0) {
-            box_msg_text(&s->out, e, "cannot open the layer %s: %s", o->lower[i], strerror(e));
-            return e;
-        }
-        h->n_lower = i + 1;
-    }
-    if ((e = open_dir(o->upper, &h->upper)) != 0 || (e = open_dir(o->work, &h->work)) != 0) {
-        box_msg_text(&s->out, e, "cannot open the directories of the session: %s", strerror(e));
-        return e;
-    }
-    return 0;
-}
-
+/* With the initial user namespace's rights: only so does the overlay keep redirected directories. */
 static int mount_layers(struct spawner *s, const struct order *o, struct handles *h)
 {
-    int e = open_layers(s, o, h);
-    if (e != 0 || s->tier != BOX_TIER_FULL)
-        return e;
-    e = agent_overlay(h->lower, h->n_lower, h->upper, h->work, o->mount, false);
-    if (e == 0)
-        e = agent_detach_mount(o->mount, &h->tree);
-    if (e != 0)
-        box_msg_text(&s->out, e, "cannot mount the overlay at %s: %s", o->mount, strerror(e));
+    static struct agent_layer_fds fds;
+    const char *failed = "";
+    int e = agent_layers_open(&o->layers, &fds, &failed);
+    if (e != 0) {
+        box_msg_text(&s->out, e, "cannot open the layer %s: %s", failed, strerror(e));
+    } else {
+        e = agent_overlay(&fds, o->mount, false);
+        if (e == 0)
+            e = agent_detach_mount(o->mount, &h->tree);
+        if (e != 0)
+            box_msg_text(&s->out, e, "cannot mount the overlay at %s: %s", o->mount, strerror(e));
+    }
+    agent_layers_close(&fds);
     return e;
-}
-
-static struct agent_boot boot_of(const struct spawner *s, const struct handles *h, const char *hostname)
-{
-    return (struct agent_boot){.ctl = h->ctl[1],
-                               .tree = h->tree,
-                               .lower = h->lower,
-                               .n_lower = h->n_lower,
-                               .upper = h->upper,
-                               .work = h->work,
-                               .hostname = hostname,
-                               .seq = s->seq,
-                               .identity = s->identity};
 }
 
 static void close_handles(struct handles *h)
 {
-    box_fds_close(h->lower, h->n_lower);
-    box_fd_close(&h->upper);
-    box_fd_close(&h->work);
     box_fd_close(&h->tree);
     box_fds_close(h->ctl, 2);
 }
 
 /* Clones PID 1 and lets it run.  *pidfd and h->ctl[0] lead to it. */
-static int start_agent(struct spawner *s, struct handles *h, const char *hostname, unsigned vcpus, int reply,
+static int start_agent(struct spawner *s, struct handles *h, const struct order *o, int reply,
                        struct birth *b, const char **what)
 {
     *what = "make a socket";
@@ -201,9 +165,15 @@ static int start_agent(struct spawner *s, struct handles *h, const char *hostnam
         close(h->ctl[0]);
         if (reply >= 0)
             close(reply);
-        struct agent_boot boot = boot_of(s, h, hostname);
-        boot.go = b->go[0];
-        boot.vcpus = vcpus;
+        struct agent_boot boot = {.ctl = h->ctl[1],
+                                  .go = b->go[0],
+                                  .probe = o == NULL,
+                                  .tree = h->tree,
+                                  .layers = o != NULL ? &o->layers : NULL,
+                                  .hostname = o != NULL ? o->hostname : "probe",
+                                  .vcpus = o != NULL ? (unsigned)s->in.value : 0,
+                                  .seq = s->seq,
+                                  .identity = s->identity};
         agent_run(&boot);
     }
     *what = "map ids";
@@ -216,11 +186,11 @@ static int start_agent(struct spawner *s, struct handles *h, const char *hostnam
 static int create(struct spawner *s, const struct order *o, int reply, struct handles *h, struct birth *b)
 {
     const char *what = "";
-    int e = mount_layers(s, o, h);
+    int e = s->tier == BOX_TIER_FULL ? mount_layers(s, o, h) : 0;
     if (e != 0)
         return e;
     s->seq++;
-    e = start_agent(s, h, o->hostname, (unsigned)s->in.value, reply, b, &what);
+    e = start_agent(s, h, o, reply, b, &what);
     if (e != 0)
         box_msg_text(&s->out, e, "cannot %s: %s", what, strerror(e));
     return e;
@@ -234,8 +204,8 @@ static void op_create(struct spawner *s, int reply, int strings)
     struct stat sb;
     char *map = MAP_FAILED;
     size_t len = 0;
-    order.n_lower = 0;
-    h = (struct handles){.upper = -1, .work = -1, .tree = -1, .ctl = {-1, -1}};
+    order.layers.n_lower = 0;
+    h = (struct handles){.tree = -1, .ctl = {-1, -1}};
     out_reset(s, BOX_OP_DONE);
     if (fstat(strings, &sb) == 0 && sb.st_size > 0 && sb.st_size <= STRINGS_MAX) {
         len = (size_t)sb.st_size;
@@ -290,11 +260,11 @@ static void op_helper(struct spawner *s, int fds[BOX_MSG_FDS])
 /* Boots an agent on an empty root, without layers, and lets it go at once. */
 static int probe(struct spawner *s, const char **what, char text[BOX_TEXT])
 {
-    struct handles h = {.upper = -1, .work = -1, .tree = -1, .ctl = {-1, -1}};
+    struct handles h = {.tree = -1, .ctl = {-1, -1}};
     struct birth b = {.pidfd = -1, .go = {-1, -1}};
     int fds[BOX_MSG_FDS];
     text[0] = '\0';
-    int e = start_agent(s, &h, "probe", 0, -1, &b, what);
+    int e = start_agent(s, &h, NULL, -1, &b, what);
     box_fd_close(&h.ctl[1]);
     if (e == 0) {
         *what = "set up a root";

@@ -321,7 +321,7 @@ static void test_import(void **state)
     assert_int_equal(layers_import_base(fx.layers, "from-dir", dir, false, on_progress, &fx, err), 0);
     assert_true(told_files >= 8);
     look_at_import("from-dir");
-    static const char *const HOW[] = {"cf", "czf", "cJf", "--zstd -cf"};
+    static const char *const HOW[] = {"-cf", "-czf", "-cJf", "--zstd -cf"};
     for (size_t i = 0; i < 4; i++) {
         snprintf(tar, sizeof tar, "%s/t%zu", fx.state, i);
         if (host_sh("tar -C %s %s %s . 2>/dev/null", dir, HOW[i], tar) != 0 && i == 3)
