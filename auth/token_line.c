@@ -55,7 +55,10 @@ static bool random_alphanumeric(char *out, size_t n)
 
 enum sg_code token_generate(char out[TOKEN_TEXT], struct sg_error *e)
 {
-    memcpy(out, "sgt_", 4);
+    out[0] = 's';
+    out[1] = 'g';
+    out[2] = 't';
+    out[3] = '_';
     char *secret = out + 4 + TOKEN_ID_LEN + 1;
     if (!random_alphanumeric(out + 4, TOKEN_ID_LEN) || !random_alphanumeric(secret, TOKEN_SECRET_LEN))
         return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "the system has no random bytes to give");

@@ -71,6 +71,7 @@ struct config_option {
 const struct config_option *config_options(size_t *n);
 /* The example file and the list in --help, both made from the table.  False when out of memory. */
 struct sg_buf;
+enum { CONFIG_TEXT_MAX = 64 * 1024 }; /* both fit into this */
 bool config_describe_example(struct sg_buf *b);
 bool config_describe_help(struct sg_buf *b);
 

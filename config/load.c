@@ -16,8 +16,6 @@
 
 enum { MAX_FILE = 256 * 1024, MAX_SECRET_FILE = 16 * 1024, MAX_INI_LINE = 4096, MAX_ENV_NAME = 80 };
 
-extern char **environ;
-
 enum layer { LAYER_DEFAULT, LAYER_FILE, LAYER_ENV, LAYER_ARGS };
 
 struct loader {

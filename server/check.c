@@ -244,7 +244,7 @@ int cli_check(int argc, char **argv)
 static int print_example(void)
 {
     struct sg_buf b;
-    sg_buf_init(&b, 64 * 1024);
+    sg_buf_init(&b, CONFIG_TEXT_MAX);
     int code = EX_SOFTWARE;
     if (config_describe_example(&b))
         code = fputs(b.data, stdout) < 0 || fflush(stdout) ? EX_IOERR : EX_OK;

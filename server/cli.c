@@ -82,7 +82,7 @@ static const char help_head[] =
 int cli_print_help(void)
 {
     struct sg_buf b;
-    sg_buf_init(&b, 64 * 1024);
+    sg_buf_init(&b, CONFIG_TEXT_MAX);
     sg_buf_adds(&b, help_head);
     int code = EX_SOFTWARE;
     if (config_describe_help(&b))

@@ -318,7 +318,7 @@ static void example_file_matches_the_table(void **state)
 {
     (void)state;
     struct sg_buf b;
-    sg_buf_init(&b, 64 * 1024);
+    sg_buf_init(&b, CONFIG_TEXT_MAX);
     assert_true(config_describe_example(&b));
     FILE *f = fopen(SG_EXAMPLE_FILE, "r");
     assert_non_null(f);
@@ -338,7 +338,7 @@ static void example_file_loads(void **state)
     struct sg_buf b;
     struct config *c;
     struct sg_error e;
-    sg_buf_init(&b, 64 * 1024);
+    sg_buf_init(&b, CONFIG_TEXT_MAX);
     assert_true(config_describe_example(&b));
     assert_int_equal(load_text(b.data, &c, &e), SG_OK);
     config_free(c);
@@ -356,7 +356,7 @@ static void help_names_every_option(void **state)
     (void)state;
     struct sg_buf b;
     size_t n;
-    sg_buf_init(&b, 64 * 1024);
+    sg_buf_init(&b, CONFIG_TEXT_MAX);
     assert_true(config_describe_help(&b));
     const struct config_option *o = config_options(&n);
     assert_true(n > 20);
