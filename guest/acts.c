@@ -227,7 +227,9 @@ static bool finished(struct guest_fail *f)
 static bool signal_tree(const struct record *rec, int sig, struct guest_fail *f)
 {
     struct tree_result res = {0};
-    if (rec->alive && rec->monitor_start) {
+    if (rec->alive && !rec->monitor_start)
+        return guest_failed(f, SG_WF_INTERNAL, ENOSYS, "no usable /proc, so no safe way to signal");
+    if (rec->alive) {
         (void)tree_signal(rec->monitor, rec->monitor_start, sig, &res);
     } else if (rec->p.state == SG_PS_UNKNOWN && rec->program_start) {
         (void)tree_signal((pid_t)rec->p.pid, rec->program_start, sig, &res);

@@ -92,15 +92,13 @@ enum start_result start_program(const struct guest_root *root, int session, cons
     struct record rec;
     if (!record_load(*dir, id, &rec, f))
         return START_FAILED;
-    if (rec.tomb == TOMB_SETTLED || rec.tomb == TOMB_REMOVED)
-        *f = rec.why;
-    else if (!record_has_spec(*dir, spec))
+    bool barred = rec.tomb == TOMB_SETTLED || rec.tomb == TOMB_REMOVED;
+    if (!barred && !record_has_spec(*dir, spec)) {
         guest_failed(f, SG_WF_CONFLICT, 0, "the id was used with another spec");
-    else if (rec.tomb == TOMB_EXEC)
-        *f = rec.why;
-    else
-        return START_OLD;
-    return START_FAILED;
+        return START_FAILED;
+    }
+    *f = rec.why;
+    return rec.tomb ? START_FAILED : START_OLD;
 }
 
 bool start_settle(const struct guest_root *root, int session, const char *id, bool *won, struct guest_fail *f)

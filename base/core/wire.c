@@ -133,7 +133,7 @@ static void parse_data(struct cursor *c, unsigned char *scratch, struct sg_wire_
     out->offset = next_u64(c, INT64_MAX - SG_WIRE_DATA_MAX);
     size_t n;
     const char *s = next_field(c, &n);
-    if (c->bad || n > SG_B64_LEN(SG_WIRE_DATA_MAX)) {
+    if (c->bad || n > SG_B64_LEN((size_t)SG_WIRE_DATA_MAX)) {
         c->bad = true;
         return;
     }

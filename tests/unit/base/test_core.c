@@ -224,7 +224,8 @@ static void lines_that_are_none(void **state)
             fail_msg("accepted: %s", bad[i]);
     static char longest[SG_WIRE_LINE_MAX + 1];
     memset(longest, 'A', sizeof longest);
-    memcpy(longest, "D 1 0 ", 6);
+    static const char head[6] = {'D', ' ', '1', ' ', '0', ' '};
+    memcpy(longest, head, sizeof head);
     assert_false(sg_wire_parse(longest, sizeof longest - 1, data, &l));
     assert_false(sg_wire_parse(longest, 6 + 5468, data, &l)); /* 4101 bytes: one group too many */
 }

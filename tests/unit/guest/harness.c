@@ -217,7 +217,8 @@ char *path_in(const char *dir, const char *name)
     static char ring[64][PATH_MAX];
     static size_t at;
     char *p = ring[at++ % 64];
-    snprintf(p, PATH_MAX, "%s/%s", dir, name);
+    int n = snprintf(p, PATH_MAX, "%s/%s", dir, name);
+    assert_true(n > 0 && n < PATH_MAX);
     return p;
 }
 
@@ -272,6 +273,22 @@ pid_t pid_from(const char *path)
 {
     wait_until(file_has_text, path);
     return (pid_t)strtol(file_text(path), NULL, 10);
+}
+
+void started_numbers(const char *id, uint64_t v[5])
+{
+    char name[100];
+    snprintf(name, sizeof name, "s/%s/started", id);
+    char *at = file_text(path_in(root, name));
+    assert_non_null(at);
+    assert_memory_equal(at, "S1 ", 3);
+    at += 2;
+    for (size_t i = 0; i < 5; i++) {
+        char *end;
+        v[i] = strtoull(at, &end, 10);
+        assert_true(end > at);
+        at = end;
+    }
 }
 
 void assert_error(const struct answer *a, enum sg_wire_fail f, const char *errno_name)

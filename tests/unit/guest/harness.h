@@ -58,6 +58,9 @@ bool pid_is_gone(const void *pid); /* const pid_t * */
 /* Waits for a file to hold a number and returns it. */
 pid_t pid_from(const char *path);
 
+/* program, its start, monitor, its start, time: of a record of session "s". */
+void started_numbers(const char *id, uint64_t v[5]);
+
 void assert_error(const struct answer *a, enum sg_wire_fail fail, const char *errno_name);
 void assert_text(const struct answer *a, int stream, const char *text);
 

@@ -344,9 +344,8 @@ static void killed_monitor(void **state)
     const char *const args[] = {"follow", "--session", "s", "--id", "lost", NULL};
     int fd;
     pid_t follower = guest_spawn(NULL, args, &fd);
-    unsigned long long v[3];
-    assert_int_equal(
-        sscanf(file_text(path_in(root, "s/lost/started")), "S1 %llu %llu %llu", &v[0], &v[1], &v[2]), 3);
+    uint64_t v[5];
+    started_numbers("lost", v);
     assert_int_equal(kill((pid_t)v[2], SIGKILL), 0);
     a = answer_read(follower, fd, (uint64_t[2]){0, 0});
     assert_text(&a, 0, "before\n");

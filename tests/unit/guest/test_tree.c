@@ -1,7 +1,7 @@
 /* Signals reach the whole tree and nothing else: A13. */
 #include "harness.h"
 
-#include <poll.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,14 +125,13 @@ static void forged_monitor_is_not_believed(void **state)
     (void)state;
     struct answer a = start_sh("victim", "sleep 1000 & wait");
     pid_t victim = (pid_t)a.first.process.pid;
-    char *started = file_text(path_in(root, "s/victim/started"));
     char copy[200];
-    snprintf(copy, sizeof copy, "%s", started);
-    unsigned long long v[5];
-    assert_int_equal(sscanf(copy, "S1 %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4]), 5);
+    uint64_t v[5];
+    started_numbers("victim", v);
     a = run_sh("forger", "true");
     /* The right process with the wrong start time is another process. */
-    snprintf(copy, sizeof copy, "S1 %llu %llu %llu %llu %llu\n", v[0], v[1] + 1, v[2], v[3] + 1, v[4]);
+    snprintf(copy, sizeof copy, "S1 %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", v[0],
+             v[1] + 1, v[2], v[3] + 1, v[4]);
     file_write(path_in(root, "s/forger/started"), copy, strlen(copy));
     a = guest("signal", "--session", "s", "--id", "forger", "--signal", "9", NULL);
     assert_error(&a, SG_WF_FINISHED, "");
