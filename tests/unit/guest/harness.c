@@ -18,13 +18,14 @@ enum { ARGS_MAX = 40 };
 
 static char base[PATH_MAX - 16];
 char root[PATH_MAX], scratch[PATH_MAX];
+uid_t guest_uid;
 
 int harness_setup(void **state)
 {
     (void)state;
     const char *tmp = getenv("TMPDIR");
     snprintf(base, sizeof base, "%s/sgguest-XXXXXX", tmp ? tmp : "/tmp");
-    if (!mkdtemp(base))
+    if (!mkdtemp(base) || chmod(base, 0755))
         return -1;
     snprintf(root, sizeof root, "%s/root", base);
     snprintf(scratch, sizeof scratch, "%s/scratch", base);
@@ -87,6 +88,8 @@ pid_t guest_spawn(const char *argv0, const char *const *args, int *fd)
     assert_true(pid >= 0);
     if (pid == 0) {
         dup2(p[1], 1);
+        if (guest_uid && (setgid(guest_uid) || setuid(guest_uid)))
+            _exit(125);
         execv(argv[0], argv);
         _exit(126);
     }

@@ -17,6 +17,8 @@
 extern char root[PATH_MAX];    /* SANDGATE_GUEST_ROOT of this program */
 extern char scratch[PATH_MAX]; /* a directory beside it, for what tests write */
 
+extern uid_t guest_uid; /* not 0: run the helper as this user (needs root) */
+
 int harness_setup(void **state);    /* group setup */
 int harness_teardown(void **state); /* ends what still runs below the root, deletes both directories */
 

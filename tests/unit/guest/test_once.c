@@ -220,13 +220,59 @@ static void records_that_are_links(void **state)
     assert_error(&b, SG_WF_INTERNAL, "ENOTDIR");
 }
 
+/* Root processes under the sandbox user's root directory: the user reads what root recorded. */
+static void root_gives_records_to_the_user(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    char own[PATH_MAX];
+    snprintf(own, sizeof own, "%s", path_in(scratch, "users-root"));
+    assert_int_equal(mkdir(own, 0700), 0);
+    assert_int_equal(chown(own, 1000, 1000), 0);
+    setenv("SANDGATE_GUEST_ROOT", own, 1);
+    struct answer a = run_sh("r", "id -u; head -c 100000 /dev/zero >&2");
+    struct answer b = start_sh("k", "exec sleep 1000");
+    guest_uid = 1000;
+    struct answer c = guest("follow", "--session", "s", "--id", "r", NULL);
+    struct answer d = guest("signal", "--session", "s", "--id", "k", "--signal", "9", NULL);
+    struct answer e = run_sh("u", "id -u");
+    guest_uid = 1001; /* and nobody else does */
+    struct answer f = guest("follow", "--session", "s", "--id", "r", NULL);
+    guest_uid = 0;
+    struct answer g = guest("signal", "--session", "s", "--id", "k", "--signal", "9", NULL);
+    struct answer h = guest("remove", "--session", "s", "--id", "k", NULL);
+    struct stat st;
+    int rc = stat(path_in(own, "s/r/exit"), &st);
+    setenv("SANDGATE_GUEST_ROOT", root, 1);
+    assert_text(&a, 0, "0\n");
+    assert_int_equal(b.last.kind, SG_WIRE_OK);
+    assert_text(&c, 0, "0\n");
+    assert_int_equal(c.len[1], 100000);
+    assert_int_equal(c.last.kind, SG_WIRE_EXIT);
+    assert_error(&d, SG_WF_INTERNAL, "EPERM"); /* the gateway asks again with sudo */
+    assert_text(&e, 0, "1000\n");
+    assert_error(&f, SG_WF_INTERNAL, "EACCES");
+    assert_int_equal(g.last.kind, SG_WIRE_OK);
+    assert_int_equal(h.last.kind, SG_WIRE_OK);
+    assert_true(rc == 0 && st.st_uid == 1000);
+    answer_free(&a);
+    answer_free(&c);
+    answer_free(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(twenty_starts_run_once),  cmocka_unit_test(settled_id_never_runs),
-        cmocka_unit_test(settle_races_a_late_run), cmocka_unit_test(removed_id_never_runs_again),
-        cmocka_unit_test(start_cut_short),         cmocka_unit_test(tampered_records),
-        cmocka_unit_test(records_that_are_links),  cmocka_unit_test(new_session_removes_the_old),
+        cmocka_unit_test(twenty_starts_run_once),
+        cmocka_unit_test(settled_id_never_runs),
+        cmocka_unit_test(settle_races_a_late_run),
+        cmocka_unit_test(removed_id_never_runs_again),
+        cmocka_unit_test(start_cut_short),
+        cmocka_unit_test(tampered_records),
+        cmocka_unit_test(root_gives_records_to_the_user),
+        cmocka_unit_test(records_that_are_links),
+        cmocka_unit_test(new_session_removes_the_old),
     };
     return cmocka_run_group_tests(tests, harness_setup, harness_teardown);
 }
