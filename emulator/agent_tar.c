@@ -74,6 +74,9 @@ static enum verdict judge(const struct agent_tar *t, struct archive_entry *e, co
     case AE_IFLNK:
         return TAKE;
     case AE_IFDIR:
+        /* The directory we are in is the caller's: whoever owned it elsewhere shall not own it here. */
+        if (name[strspn(name, "./")] == '\0')
+            return SKIP;
         /* A directory that is there keeps its mode and owner; often it is not the user's to change. */
         return !t->as_root && lstat(name, &sb) == 0 && S_ISDIR(sb.st_mode) ? SKIP : TAKE;
     case AE_IFIFO:

@@ -64,17 +64,6 @@ static int empty_trash(struct layers *l, const char *name)
     return e;
 }
 
-/* The root of a layer belongs to the sandbox, which may have made it read-only; moving it means writing "..".
- */
-static int move_dir(int fd, const char *from, const char *to, unsigned flags)
-{
-    if (renameat2(fd, from, fd, to, flags) == 0)
-        return 0;
-    if (errno != EACCES || fchmodat(fd, from, 0755, 0) != 0)
-        return errno;
-    return renameat2(fd, from, fd, to, flags) != 0 ? errno : 0;
-}
-
 int layers_trash(struct layers *l, const char *path)
 {
     char name[48];
@@ -82,10 +71,9 @@ int layers_trash(struct layers *l, const char *path)
     unsigned n = atomic_fetch_add(&l->serial, 1);
     snprintf(name, sizeof name, "%ld.%u", (long)getpid(), n);
     snprintf(to, sizeof to, "trash/%s", name);
-    int e = move_dir(l->fd, path, to, RENAME_NOREPLACE);
-    if (e == ENOENT)
-        return 0;
-    return e != 0 ? e : empty_trash(l, name);
+    if (renameat2(l->fd, path, l->fd, to, RENAME_NOREPLACE) != 0)
+        return errno == ENOENT ? 0 : errno;
+    return empty_trash(l, name);
 }
 
 /* Collects the names in a directory; the caller frees each and the array. */
@@ -331,10 +319,11 @@ void layers_close(struct layers *l)
 
 /* --- bases --- */
 
-static bool dir_exists(const char *dir, const char *kind, const char *name, char out[LAYERS_PATH])
+static bool dir_exists(const char *dir, const char *kind, const char *name, const char *part,
+                       char out[LAYERS_PATH])
 {
     struct stat sb;
-    int n = snprintf(out, LAYERS_PATH, "%s/%s/%s", dir, kind, name);
+    int n = snprintf(out, LAYERS_PATH, "%s/%s/%s%s", dir, kind, name, part);
     return n > 0 && n < LAYERS_PATH && stat(out, &sb) == 0 && S_ISDIR(sb.st_mode);
 }
 
@@ -342,10 +331,10 @@ static bool find_base(const struct layers *l, const char *name, char out[LAYERS_
 {
     if (!layers_name_valid(name))
         return false;
-    if (dir_exists(l->dir, "base", name, out))
+    if (dir_exists(l->dir, "base", name, "", out))
         return true;
     for (size_t i = 0; i < l->n_shared; i++)
-        if (dir_exists(l->shared[i], "base", name, out))
+        if (dir_exists(l->shared[i], "base", name, "", out))
             return true;
     return false;
 }
@@ -381,29 +370,39 @@ int layers_share_bases(struct layers *l, const char *other_state_dir, char err[B
 
 /* --- sessions and snapshots --- */
 
+static int make_dir(struct layers *l, const char *session_id, const char *name, bool give)
+{
+    char path[LAYERS_PATH];
+    snprintf(path, sizeof path, "sessions/%s/%s", session_id, name);
+    if (mkdirat(l->fd, path, 0755) != 0)
+        return errno == EEXIST ? 0 : errno;
+    if (fchmodat(l->fd, path, 0755, 0) != 0)
+        return errno;
+    return give ? layers_give(l, l->fd, path) : 0;
+}
+
 int layers_session_make(struct layers *l, const char *session_id, struct layers_session *out)
 {
     if (!layers_name_valid(session_id))
         return EINVAL;
     char path[LAYERS_PATH];
     snprintf(path, sizeof path, "sessions/%s", session_id);
-    if (mkdirat(l->fd, path, 0700) != 0 && errno != EEXIST)
+    bool fresh = mkdirat(l->fd, path, 0700) == 0;
+    if (!fresh && errno != EEXIST)
         return errno;
-    static const char *const PARTS[] = {"upper", "work", "mnt"};
-    for (size_t i = 0; i < 3; i++) {
-        int e = 0;
-        snprintf(path, sizeof path, "sessions/%s/%s", session_id, PARTS[i]);
-        if (mkdirat(l->fd, path, 0755) == 0) {
-            e = fchmodat(l->fd, path, 0755, 0) != 0 ? errno : layers_give(l, l->fd, path);
-        } else if (errno != EEXIST) {
-            e = errno;
-        }
-        if (e != 0) {
+    int e = make_dir(l, session_id, "layer", false);
+    if (e == 0)
+        e = make_dir(l, session_id, "layer/upper", true);
+    if (e == 0)
+        e = make_dir(l, session_id, "work", true);
+    if (e == 0)
+        e = make_dir(l, session_id, "mnt", false);
+    if (e != 0) {
+        if (fresh)
             (void)layers_session_drop(l, session_id);
-            return e;
-        }
+        return e;
     }
-    snprintf(out->upper, sizeof out->upper, "%s/sessions/%s/upper", l->dir, session_id);
+    snprintf(out->upper, sizeof out->upper, "%s/sessions/%s/layer/upper", l->dir, session_id);
     snprintf(out->work, sizeof out->work, "%s/sessions/%s/work", l->dir, session_id);
     snprintf(out->mount, sizeof out->mount, "%s/sessions/%s/mnt", l->dir, session_id);
     return 0;
@@ -422,7 +421,7 @@ int layers_lower(struct layers *l, const char *base, const char *const *snapshot
     char *text = block + table;
     bool ok = true;
     for (size_t i = 0; i < n && ok; i++, text += LAYERS_PATH) {
-        ok = layers_name_valid(snapshots[i]) && dir_exists(l->dir, "layers", snapshots[i], text);
+        ok = layers_name_valid(snapshots[i]) && dir_exists(l->dir, "layers", snapshots[i], "/upper", text);
         list[i] = text;
     }
     ok = ok && find_base(l, base, text);
@@ -439,8 +438,6 @@ static int measure(struct layers *l, const char *path, uint64_t *bytes)
 {
     char err[BOX_TEXT];
     int fd = openat(l->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES && fchmodat(l->fd, path, 0755, 0) == 0)
-        fd = openat(l->fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno;
     struct box_msg *m = calloc(1, sizeof *m);
@@ -458,11 +455,11 @@ int layers_seal(struct layers *l, const char *session_id, const char *snapshot_i
         return EINVAL;
     char from[LAYERS_PATH];
     char to[LAYERS_PATH];
-    snprintf(from, sizeof from, "sessions/%s/upper", session_id);
+    snprintf(from, sizeof from, "sessions/%s/layer", session_id);
     snprintf(to, sizeof to, "layers/%s", snapshot_id);
     int e = measure(l, from, size_bytes);
-    if (e == 0)
-        e = move_dir(l->fd, from, to, RENAME_NOREPLACE);
+    if (e == 0 && renameat2(l->fd, from, l->fd, to, RENAME_NOREPLACE) != 0)
+        e = errno;
     if (e == 0)
         e = layers_sync_dir(l, "layers");
     if (e != 0)

@@ -1,8 +1,9 @@
 /* Layers on disk: imported base trees, session uppers, snapshots.
  *
  *   STATE/base/<name>/        a base tree, imported once, ids already shifted for the tier
- *   STATE/sessions/<id>/      upper/ work/ mnt/ of a live session
- *   STATE/layers/<snapshot>/  an upper that was renamed into an immutable layer
+ *   STATE/sessions/<id>/      layer/upper/ work/ mnt/ of a live session
+ *   STATE/layers/<snapshot>/  a session's layer/, renamed: immutable from then on.  (The upper itself belongs to
+ *                             the sandbox, which may have made it unmovable for a rootless emulator.)
  *   STATE/trash/              what is being removed
  *   STATE/tier                the xattr flavour of this directory: layers of one flavour are never mounted
  * with the other

@@ -1,5 +1,6 @@
 #include "box_fixture.h"
 #include "emulator/box_host.h"
+#include "emulator/layers_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -194,10 +195,27 @@ static void drop(void *arg, const char *session_id)
     (void)layers_session_drop(f->layers, session_id);
 }
 
+/* Their files belong to other ids: rm alone would not do. */
+static void drop_bases(struct fixture *f)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/base", f->state);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        snprintf(path, sizeof path, "base/%.200s", e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            (void)layers_trash(f->layers, path);
+    }
+    if (d != NULL)
+        closedir(d);
+}
+
 void fixture_close(struct fixture *f)
 {
-    if (f->layers != NULL)
+    if (f->layers != NULL) {
         (void)layers_each_orphan(f->layers, drop, f);
+        drop_bases(f);
+    }
     layers_close(f->layers);
     box_host_stop(f->host);
     char *argv[] = {(char[]){"rm"}, (char[]){"-rf"}, (char[]){"--"}, f->state, NULL};
