@@ -16,8 +16,13 @@
 struct guestlink;
 /* NULL when out of memory.  The client must outlive it. */
 struct guestlink *guestlink_new(struct sg_loop *loop, struct vercel_client *client);
+/* Calls in flight end without a callback: their owners must have gone before. */
 void guestlink_free(struct guestlink *g);
 struct vercel_client *guestlink_client(struct guestlink *g);
+
+/* Says that a session has just been created from an image, so it cannot have the helper: the first call uploads
+ * it at once instead of asking in vain.  Only a hint.  Any thread. */
+void guestlink_fresh(struct guestlink *g, const char *session_id);
 
 /* Directory of the helper and its records inside a sandbox; uploads go below it. */
 #define GUEST_ROOT "/var/tmp/.sandgate"

@@ -42,7 +42,8 @@ static void *run_conn(void *arg)
 {
     struct raw_conn *c = arg;
     c->server->script(c, c->number, c->server->arg);
-    shutdown(c->fd, SHUT_RDWR); /* the descriptor itself stays until raw_stop: its number must not be reused */
+    shutdown(c->fd,
+             SHUT_RDWR); /* the descriptor itself stays until raw_stop: its number must not be reused */
     return NULL;
 }
 
@@ -316,8 +317,8 @@ bool raw_answer(struct raw_conn *c, int status, const char *type, const char *he
     char *text = malloc(cap);
     if (!text)
         return false;
-    int n = snprintf(text, cap, "HTTP/1.1 %d Status\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s\r\n%s", status,
-                     type, strlen(body), headers, body);
+    int n = snprintf(text, cap, "HTTP/1.1 %d Status\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s\r\n%s",
+                     status, type, strlen(body), headers, body);
     bool ok = raw_send(c, text, (size_t)n);
     free(text);
     return ok;

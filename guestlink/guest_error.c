@@ -1,0 +1,59 @@
+#include "guestlink/guestlink.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum sg_code file_code(const char *name)
+{
+    static const struct {
+        const char *name;
+        enum sg_code code;
+    } known[] = {
+        {"ENOENT", SG_E_FILE_NOT_FOUND},    {"EEXIST", SG_E_FILE_EXISTS},
+        {"EISDIR", SG_E_IS_DIRECTORY},      {"ENOTDIR", SG_E_NOT_DIRECTORY},
+        {"EACCES", SG_E_PERMISSION_DENIED}, {"EPERM", SG_E_PERMISSION_DENIED},
+        {"EROFS", SG_E_PERMISSION_DENIED},  {"ENOSPC", SG_E_NO_SPACE},
+        {"EDQUOT", SG_E_NO_SPACE},          {"ENAMETOOLONG", SG_E_INVALID_PATH},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(known[i].name, name))
+            return known[i].code;
+    return SG_E_FILE_ERROR;
+}
+
+enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
+{
+    enum sg_code code = SG_E_INTERNAL;
+    enum sg_outcome outcome = SG_NOT_STARTED;
+    switch (line->fail) {
+    case SG_WF_USAGE:
+        break;
+    case SG_WF_NO_RECORD:
+    case SG_WF_NOT_STARTED:
+        code = SG_E_PROCESS_NOT_FOUND;
+        break;
+    case SG_WF_CONFLICT:
+        code = SG_E_PROCESS_ID_CONFLICT;
+        break;
+    case SG_WF_EXEC:
+        code = SG_E_EXECUTABLE_NOT_FOUND;
+        break;
+    case SG_WF_FINISHED:
+        code = SG_E_PROCESS_FINISHED;
+        break;
+    case SG_WF_NO_SPACE:
+        code = SG_E_NO_SPACE;
+        break;
+    case SG_WF_FILE:
+        code = file_code(line->errno_name);
+        break;
+    case SG_WF_INTERNAL:
+    default:
+        outcome = SG_OUTCOME_UNKNOWN;
+        break;
+    }
+    (void)sg_fail(e, code, outcome, "%.*s", (int)sizeof line->text - 1, line->text);
+    if (e)
+        (void)snprintf(e->errno_name, sizeof e->errno_name, "%s", line->errno_name);
+    return code;
+}
