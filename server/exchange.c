@@ -1,0 +1,192 @@
+/* routes/exchange.h: queries, headers and plain answers. */
+#include "server/internal.h"
+
+#include "base/core/num.h"
+#include "server/problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { JSON_ANSWER_MAX = 64 * 1024 * 1024 };
+
+static struct request *request_of(struct exchange *ex)
+{
+    return (struct request *)ex;
+}
+
+const char *ex_query(struct exchange *ex, const char *key, size_t *len)
+{
+    const struct uri_pair *p = uri_query(&request_of(ex)->uri, key);
+    if (!p)
+        return NULL;
+    if (len)
+        *len = p->value.len;
+    return p->value.at;
+}
+
+static enum sg_code fail_query(const char *key, enum sg_code code, const char *detail, struct sg_error *e)
+{
+    char pointer[sizeof e->pointer];
+    pointer[0] = '?';
+    size_t n = strlen(key);
+    if (n > sizeof pointer - 2)
+        n = sizeof pointer - 2;
+    memcpy(pointer + 1, key, n);
+    pointer[n + 1] = '\0';
+    return sg_fail_field(e, code, pointer, "%s", detail);
+}
+
+enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[], struct sg_error *e)
+{
+    const struct uri *u = &request_of(ex)->uri;
+    for (size_t i = 0; i < u->nquery; i++) {
+        const struct uri_part *key = &u->query[i].key;
+        size_t k = 0;
+        while (allowed[k] && (strlen(allowed[k]) != key->len || memcmp(allowed[k], key->at, key->len) != 0))
+            k++;
+        if (!allowed[k])
+            return fail_query(key->at, SG_E_UNKNOWN_FIELD, "unknown query parameter", e);
+        if (uri_query(u, allowed[k]) != &u->query[i])
+            return fail_query(key->at, SG_E_INVALID_FIELD, "given twice", e);
+    }
+    return SG_OK;
+}
+
+enum sg_code ex_query_int(struct exchange *ex, const char *key, int64_t min, int64_t max, int64_t *out,
+                          struct sg_error *e)
+{
+    const struct uri_pair *p = uri_query(&request_of(ex)->uri, key);
+    if (!p)
+        return SG_OK;
+    const char *s = p->value.at;
+    size_t len = p->value.len;
+    bool negative = len > 0 && s[0] == '-';
+    uint64_t n;
+    if (!sg_parse_u64(s + negative, len - negative, INT64_MAX, &n))
+        return fail_query(key, SG_E_INVALID_FIELD, "must be an integer", e);
+    int64_t v = negative ? -(int64_t)n : (int64_t)n;
+    if (v < min || v > max) {
+        enum sg_code rc = fail_query(key, SG_E_INVALID_FIELD, "", e);
+        if (e)
+            snprintf(e->detail, sizeof e->detail, "must be from %lld to %lld", (long long)min,
+                     (long long)max);
+        return rc;
+    }
+    *out = v;
+    return SG_OK;
+}
+
+const char *ex_header(struct exchange *ex, const char *name)
+{
+    const struct request *r = request_of(ex);
+    for (size_t i = 0; i < r->nheaders; i++)
+        if (strcasecmp(r->headers[i].name, name) == 0)
+            return r->headers[i].value;
+    return NULL;
+}
+
+bool response_header_set(struct request *r, const char *name, const char *value)
+{
+    size_t nlen = strlen(name) + 1, vlen = strlen(value) + 1;
+    char *copy = r->nextra < MAX_RESPONSE_HEADERS ? malloc(nlen + vlen) : NULL;
+    if (!copy)
+        return false;
+    memcpy(copy, name, nlen);
+    memcpy(copy + nlen, value, vlen);
+    r->extra[r->nextra++] = (struct response_header){copy, copy + nlen};
+    return true;
+}
+
+void ex_set_header(struct exchange *ex, const char *name, const char *value)
+{
+    struct request *r = request_of(ex);
+    if (!value || strpbrk(value, "\r\n") || strpbrk(name, "\r\n: ")) {
+        sg_log(SG_LOG_WARN, "response_header_dropped", "request_id", "s", r->request_id, "name", "s", name,
+               NULL);
+        return;
+    }
+    if (!response_header_set(r, name, value))
+        sg_log(SG_LOG_WARN, "response_header_dropped", "request_id", "s", r->request_id, "name", "s", name,
+               "reason", "s", "no room", NULL);
+}
+
+/* True when the exchange has its answer already: a fault in the handler, told once and ignored. */
+static bool answered_twice(const struct request *r)
+{
+    if (r->answer.kind == ANSWER_NONE)
+        return false;
+    sg_log(SG_LOG_ERROR, "answered_twice", "request_id", "s", r->request_id, "pattern", "s",
+           r->route ? r->route->pattern : NULL, NULL);
+    return true;
+}
+
+void ex_answer_json(struct exchange *ex, int status, json_t *json)
+{
+    struct request *r = request_of(ex);
+    if (answered_twice(r)) {
+        json_decref(json);
+        return;
+    }
+    struct sg_buf b;
+    sg_buf_init(&b, JSON_ANSWER_MAX);
+    bool ok = json && problem_dump(json, &b);
+    json_decref(json);
+    size_t len = 0;
+    char *text = ok ? sg_buf_take(&b, &len) : NULL;
+    sg_buf_free(&b);
+    if (!text) {
+        struct sg_error e;
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "no memory for the answer");
+        ex_fail(ex, &e);
+        return;
+    }
+    r->answer = (struct answer){ANSWER_BODY, status, "application/json", text, len, SG_OK};
+    request_answered(r);
+}
+
+void ex_answer_empty(struct exchange *ex, int status)
+{
+    struct request *r = request_of(ex);
+    if (answered_twice(r))
+        return;
+    r->answer = (struct answer){ANSWER_BODY, status, NULL, NULL, 0, SG_OK};
+    request_answered(r);
+}
+
+void ex_fail(struct exchange *ex, const struct sg_error *e)
+{
+    struct request *r = request_of(ex);
+    if (answered_twice(r))
+        return;
+    answer_problem(r, e);
+    request_answered(r);
+}
+
+void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg)
+{
+    struct request *r = request_of(ex);
+    r->gone_fn = fn;
+    r->gone_arg = arg;
+    if (!fn)
+        return;
+    if (!r->conn || r->conn->peer_gone) {
+        r->gone = true;
+        request_due(r); /* not from inside this call */
+        return;
+    }
+    conn_watch(r->conn);
+}
+
+void ex_receive(struct exchange *ex, const struct ex_sink *sink, void *arg)
+{
+    struct request *r = request_of(ex);
+    r->sink = sink;
+    r->sink_arg = arg;
+    request_wake(r);
+}
+
+void ex_receive_resume(struct exchange *ex)
+{
+    request_wake(request_of(ex));
+}
