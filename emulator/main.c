@@ -196,9 +196,9 @@ static int open_layers(const struct options *o, struct box_host *host, struct la
 {
     char err[BOX_TEXT] = "";
     if (layers_open(o->state_dir, host, out, err))
-        return fail(EXIT_STATE, "the state directory %s cannot be used: %s", o->state_dir, err);
+        return fail(EXIT_STATE, "%s", err);
     if (o->base_from && layers_share_bases(*out, o->base_from, err))
-        return fail(EXIT_NO_BASE, "the base trees of %s cannot be used: %s", o->base_from, err);
+        return fail(EXIT_NO_BASE, "%s", err);
     return 0;
 }
 
@@ -279,7 +279,7 @@ static int import_base(const struct options *o, struct box_host *host)
     char err[BOX_TEXT] = "";
     int rc = open_layers(o, host, &layers);
     if (!rc && layers_import_base(layers, o->base_name, o->source, o->force, show_progress, NULL, err))
-        rc = fail(EXIT_NO_BASE, "cannot import %s: %s", o->source, err);
+        rc = fail(EXIT_NO_BASE, "%s", err);
     if (!rc)
         fprintf(stderr, "sandgate-emulator: base '%s' is ready\n", o->base_name);
     if (layers)

@@ -39,7 +39,7 @@ static const char help[] =
     "  66  no base tree: \"no base 'NAME' has been imported\"; or the source of import-base is unusable\n"
     "  69  unavailable: the kernel or the container does not permit namespaces, and what to change\n"
     "  70  internal: no memory, threads or descriptors\n"
-    "  73  the state directory cannot be used: not writable, in use, or on an unsuitable file system\n"
+    "  73  \"cannot use the state directory DIR: …\": not writable, in use, or an unsuitable file system\n"
     "  75  the address cannot be bound: \"cannot listen on HOST:PORT: …\"\n";
 
 static int usage(const char *fmt, const char *what)
@@ -121,7 +121,7 @@ static int parse_parent(const char *arg, struct options *out)
     return 0;
 }
 
-static int take(int c, struct options *out)
+static int take(int c, const char *current, struct options *out)
 {
     switch (c) {
     case O_LISTEN:
@@ -164,7 +164,7 @@ static int take(int c, struct options *out)
     case O_VERSION:
         return print_and_done("sandgate-emulator " EMULATOR_VERSION "\n", out);
     default:
-        return EXIT_USAGE; /* getopt has said what */
+        return usage("there is no such option, or it wants a value:", current);
     }
 }
 
@@ -182,8 +182,9 @@ int options_parse(int argc, char **argv, struct options *out)
         argc--;
     }
     int c;
+    opterr = 0;
     while ((c = getopt_long(argc, argv, "", table, NULL)) != -1) {
-        int rc = take(c, out);
+        int rc = take(c, argv[optind - 1], out);
         if (rc || out->command == OPTIONS_DONE)
             return rc;
     }
