@@ -86,6 +86,12 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
     in->gw.max_json_body = (size_t)c->max_json_body;
     in->gw.run_max_output = c->run_max_output;
     in->gw.retain_bytes = c->retain_bytes;
+    /* The server goes first: its hook of the loop's turn then runs before the client's, so that a call which a
+     * handler makes is sent in the same turn.  No request is served before the loop runs. */
+    if (!listen_now(in, exit_code)) {
+        sg_secret_free(v->token);
+        goto failed;
+    }
     if (vercel_client_new(loop, v, &in->gw.vercel, &e)) {
         in->gw.vercel = NULL;
         cli_say("[upstream]: %s", e.detail);
@@ -97,8 +103,6 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
         *exit_code = EX_SOFTWARE;
         goto failed;
     }
-    if (!listen_now(in, exit_code))
-        goto failed;
     return in;
 failed:
     instance_free(in);
