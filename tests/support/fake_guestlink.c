@@ -41,20 +41,25 @@ bool fake_chance(struct fake *f, int permille)
     return permille > 0 && fake_random(f, 1000) < (uint64_t)permille;
 }
 
-void fake_init(struct fake *f, struct sg_loop *loop)
+void fake_init_seeded(struct fake *f, struct sg_loop *loop, uint64_t seed)
 {
     memset(f, 0, sizeof *f);
     f->loop = loop;
     f->write_max = 3000;
     f->commit_word = "created";
     f->upload_there = true;
-    const char *seed = getenv("SANDGATE_SEED");
-    if (seed)
-        f->rng = strtoull(seed, NULL, 10);
-    else if (!sg_random(&f->rng, sizeof f->rng))
-        f->rng = 1;
-    if (!f->rng)
-        f->rng = 1;
+    f->rng = seed ? seed : 1;
+}
+
+void fake_init(struct fake *f, struct sg_loop *loop)
+{
+    uint64_t seed = 1;
+    const char *given = getenv("SANDGATE_SEED");
+    if (given)
+        seed = strtoull(given, NULL, 10);
+    else if (!sg_random(&seed, sizeof seed))
+        seed = 1;
+    fake_init_seeded(f, loop, seed);
     printf("# SANDGATE_SEED=%" PRIu64 "\n", f->rng);
 }
 

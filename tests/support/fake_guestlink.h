@@ -79,6 +79,7 @@ enum fake_verb {
 
 /* The seed is SANDGATE_SEED or new; it is printed. */
 void fake_init(struct fake *f, struct sg_loop *loop);
+void fake_init_seeded(struct fake *f, struct sg_loop *loop, uint64_t seed); /* quietly */
 void fake_free(struct fake *f);
 struct guestlink *fake_link(struct fake *f);
 uint64_t fake_random(struct fake *f, uint64_t below);
