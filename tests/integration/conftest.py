@@ -1,0 +1,124 @@
+"""Fixtures: `box` is a fresh sandbox's name, `api` a client of a gateway in front of `emulator`.
+
+    def test_it(api, box):
+        assert api.run(box, "echo", "hi")["out"] == b"hi\\n"
+
+Emulator and gateway are shared by the tests of one worker, which run one after another: faults are cleared and
+sandboxes destroyed after each test.  A test that needs its own takes `own_gateway`.  The logs of a failed test's
+processes are attached to its report.
+"""
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from client import Client  # noqa: E402
+from harness import Emulator, Gateway, shared_base  # noqa: E402
+
+
+class Stack:
+    """The processes of one worker, started when first asked for and again after one has died."""
+
+    def __init__(self, directory, base):
+        self.directory, self.base, self.n = directory, base, 0
+        self.running = {}
+
+    def new_directory(self, name):
+        self.n += 1
+        return self.directory / f"{name}{self.n}"
+
+    def get(self, name, make):
+        process = self.running.get(name)
+        if process is None or not process.alive():
+            process = self.running[name] = make()
+        return process
+
+    def emulator(self):
+        return self.get("emulator", lambda: Emulator(self.new_directory("emulator"), self.base))
+
+    def gateway(self):
+        up = self.emulator()
+        found = self.running.get("gateway")
+        if found is not None and found.alive() and found.upstream_token != up.token:
+            found.end()
+        return self.get("gateway", lambda: Gateway(self.new_directory("gateway"), up.url, up.token))
+
+    def end(self):
+        codes = {name: self.running[name].end() for name in ("gateway", "emulator") if name in self.running}
+        bad = {name: code for name, code in codes.items() if code != 0}
+        assert not bad, "\n".join(f"{name} ended with {code}:\n{self.running[name].text()[-6000:]}"
+                                  for name, code in bad.items())
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory):
+    root = tmp_path_factory.getbasetemp()
+    return shared_base(root.parent if root.name.startswith("popen-") else root)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory, base):
+    s = Stack(tmp_path_factory.mktemp("stack"), base)
+    yield s
+    s.end()
+
+
+def watched(request, process):
+    """Attaches what the process logs from here on to the report, should the test fail."""
+    seen = getattr(request.node, "watched", [])
+    seen.append((process, len(process.text())))
+    request.node.watched = seen
+    return process
+
+
+@pytest.fixture
+def emulator(request, stack):
+    e = watched(request, stack.emulator())
+    yield e
+    if e.alive():
+        e.clear_faults()
+
+
+@pytest.fixture
+def gateway(request, stack, emulator):
+    return watched(request, stack.gateway())
+
+
+@pytest.fixture
+def api(gateway):
+    client = Client(gateway)
+    yield client
+    if gateway.alive():
+        client.clean_up()
+
+
+@pytest.fixture
+def box(api):
+    return api.sandbox()
+
+
+@pytest.fixture
+def own_gateway(request, tmp_path, emulator):
+    """own_gateway(url=…, token=…, SERVER_WORKERS=2): a gateway for this test alone; must end cleanly."""
+    made = []
+
+    def make(url=None, token=None, **env):
+        g = Gateway(tmp_path / f"gateway{len(made)}", url or emulator.url, token or emulator.token, env)
+        made.append(watched(request, g))
+        return g
+
+    yield make
+    for g in made:
+        code = g.end()
+        assert code == 0, f"the gateway ended with {code}:\n{g.text()[-6000:]}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.failed:
+        for process, start in getattr(item, "watched", []):
+            text = process.text()
+            report.sections.append((f"log {process.log}", text[start if start < len(text) else 0:][-8000:]))
