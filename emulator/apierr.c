@@ -7,6 +7,9 @@
 #include <string.h>
 
 static void fill(struct api_error *e, int status, const char *code, const char *prefix, const char *fmt,
+                 va_list ap) __attribute__((format(printf, 5, 0)));
+
+static void fill(struct api_error *e, int status, const char *code, const char *prefix, const char *fmt,
                  va_list ap)
 {
     e->status = status;

@@ -42,11 +42,12 @@ static const char help[] =
     "  73  \"cannot use the state directory DIR: …\": not writable, in use, or an unsuitable file system\n"
     "  75  the address cannot be bound: \"cannot listen on HOST:PORT: …\"\n";
 
-static int usage(const char *fmt, const char *what)
+static int usage(const char *what, const char *value)
 {
-    fputs("sandgate-emulator: ", stderr);
-    fprintf(stderr, strcmp(fmt, "?") ? "%s '%s'; see --help\n" : "%s%s; see --help\n",
-            strcmp(fmt, "?") ? fmt : what, strcmp(fmt, "?") ? what : "");
+    if (value)
+        fprintf(stderr, "sandgate-emulator: %s '%s'; see --help\n", what, value);
+    else
+        fprintf(stderr, "sandgate-emulator: %s; see --help\n", what);
     return EXIT_USAGE;
 }
 
@@ -189,10 +190,10 @@ int options_parse(int argc, char **argv, struct options *out)
             return rc;
     }
     if (!out->state_dir)
-        return usage("?", "--state DIR is needed");
+        return usage("--state DIR is needed", NULL);
     if (out->command == OPTIONS_IMPORT) {
         if (optind + 1 != argc)
-            return usage("?", "import-base wants one SOURCE");
+            return usage("import-base wants one SOURCE", NULL);
         out->source = argv[optind];
     } else if (optind < argc) {
         return usage("there is something superfluous:", argv[optind]);
