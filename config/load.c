@@ -69,11 +69,11 @@ static bool read_all(int fd, size_t max, struct sg_buf *b)
     }
 }
 
-/* Reads a whole regular file; others may read it when *open_to_all.  errno tells why not. */
+/* Reads a whole regular file or pipe (`<(…)` of a shell); others may read it when *open_to_all.  errno tells why not. */
 static bool read_file(const char *path, size_t max, struct sg_buf *b, bool *open_to_all)
 {
     sg_buf_init(b, max);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return false;
     struct stat st;
@@ -87,8 +87,6 @@ static bool read_file(const char *path, size_t max, struct sg_buf *b, bool *open
     }
     if (ok) {
         *open_to_all = (st.st_mode & S_IROTH) != 0;
-        if (S_ISFIFO(st.st_mode)) /* <(…) of a shell: wait for its writer */
-            (void)fcntl(fd, F_SETFL, 0);
         ok = read_all(fd, max, b);
     }
     int err = errno;
