@@ -44,6 +44,13 @@ struct agent {
     struct box_msg in, out;
 };
 
+_Noreturn static void end(const struct agent *a)
+{
+    if (a->id->plain_root >= 0)
+        agent_plain_end();
+    _exit(0); /* and the kernel kills what is inside */
+}
+
 static void answer(struct agent *a, int reply, int error, int32_t pid, int fd)
 {
     memset(&a->out, 0, offsetof(struct box_msg, data));
@@ -151,7 +158,7 @@ static void reap(struct agent *a)
             a->out.usage = usage;
             /* Blocks while the emulator is slow: an exit is never dropped. */
             if (box_msg_send(a->ctl, &a->out, NULL, 0) != 0)
-                _exit(0);
+                end(a);
         }
         p->state = PROC_FREE;
     }
@@ -235,7 +242,7 @@ static void op_cpu(struct agent *a, int reply)
     if (getrusage(RUSAGE_CHILDREN, &ended) == 0)
         us = timeval_us(ended.ru_utime) + timeval_us(ended.ru_stime);
     long hz = sysconf(_SC_CLK_TCK);
-    DIR *d = opendir("/proc");
+    DIR *d = a->id->plain_root < 0 ? opendir("/proc") : NULL; /* in the plain tier those are everyone's */
     size_t seen = 0;
     for (struct dirent *e; d != NULL && hz > 0 && seen < WALK_MAX && (e = readdir(d)) != NULL;) {
         if (e->d_name[0] < '1' || e->d_name[0] > '9' || strcmp(e->d_name, "1") == 0)
@@ -258,7 +265,7 @@ static void request(struct agent *a)
     if (e == EBADMSG || e == EAGAIN)
         return;
     if (e != 0)
-        _exit(0); /* the emulator is gone, and so is the box */
+        end(a); /* the emulator is gone, and so is the box */
     if (fds[0] < 0)
         return;
     switch ((enum box_op)a->in.op) {
@@ -354,6 +361,23 @@ static int become_root(bool single_id)
     return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ? errno : 0;
 }
 
+static int start(const struct agent_boot *b, struct agent *a, const char **what)
+{
+    *what = "start the agent";
+    take_cpus(b->vcpus, b->seq);
+    sigset_t set;
+    sigfillset(&set);
+    if (sigprocmask(SIG_SETMASK, &set, NULL) != 0)
+        return errno;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    a->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (a->signals < 0)
+        return errno;
+    a->procs = calloc(PROCS_MAX, sizeof *a->procs);
+    return a->procs == NULL ? ENOMEM : 0;
+}
+
 static int set_up(const struct agent_boot *b, struct agent *a, const char **what)
 {
     char go;
@@ -366,6 +390,11 @@ static int set_up(const struct agent_boot *b, struct agent *a, const char **what
     close(b->go);
     static struct agent_layer_fds layers = {.upper = -1, .work = -1};
     int e = 0;
+    if (b->identity.plain_root >= 0) {
+        if ((e = agent_plain_setup(b, what)) != 0)
+            return e;
+        return start(b, a, what);
+    }
     /* Still with the emulator's own id, which may walk the state directory. */
     if (!b->probe && b->tree < 0 && (e = agent_layers_open(b->layers, &layers, what)) != 0)
         return e;
@@ -375,22 +404,11 @@ static int set_up(const struct agent_boot *b, struct agent *a, const char **what
     agent_layers_close(&layers);
     if (!b->probe && (e = agent_prepare_root(b->identity.single_id, what)) != 0)
         return e;
-    *what = "start the agent";
-    take_cpus(b->vcpus, b->seq);
     /* The sandbox's root shall not look into what was forked from outside. */
+    *what = "protect the agent";
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
         return errno;
-    sigset_t set;
-    sigfillset(&set);
-    if (sigprocmask(SIG_SETMASK, &set, NULL) != 0)
-        return errno;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    a->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (a->signals < 0)
-        return errno;
-    a->procs = calloc(PROCS_MAX, sizeof *a->procs);
-    return a->procs == NULL ? ENOMEM : 0;
+    return start(b, a, what);
 }
 
 _Noreturn void agent_run(const struct agent_boot *b)

@@ -7,6 +7,7 @@
 
 #include "emulator/box_msg.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,7 @@ struct sock_fprog;
 
 /* What every process inside needs to know to become the sandbox user. */
 struct agent_identity {
+    int plain_root;                  /* plain tier: the session's root directory; -1 otherwise */
     bool single_id;                  /* one id is mapped: user and sudo are the same */
     const struct sock_fprog *filter; /* seccomp program, built once */
     struct rlimit nofile;            /* as the emulator had it; restored for programs */
@@ -77,6 +79,17 @@ int agent_filter_build(struct sock_fprog *out);
 /* --- agent_exec.c --- */
 /* In a fresh child: becomes the program.  Returns only on failure, with the errno. */
 int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3]);
+
+/* --- agent_plain.c: the tier without isolation --- */
+/* open(2) with path resolved below root; -1 and errno. */
+int agent_plain_open(int root, const char *path, int flags);
+int agent_plain_chdir(int root, const char *path);
+int agent_plain_join(const char *cwd, const char *path, char out[PATH_MAX]);
+/* path is absolute (below root). */
+int agent_plain_mkdir(int root, const char *path, bool recursive);
+int agent_plain_setup(const struct agent_boot *boot, const char **what);
+/* Kills every descendant and ends. */
+_Noreturn void agent_plain_end(void);
 
 /* --- agent_files.c: short-lived children that answer on their own --- */
 /* In a fresh child: does OPEN, MKDIR or UNTAR and answers on reply. */

@@ -60,12 +60,23 @@ static const char *value_of(char *const *env, const char *name)
 }
 
 /* As execvpe, except that the PATH of the new environment counts and a script without "#!" is ENOEXEC. */
-static int run(const struct words *w)
+static int run(const struct agent_identity *id, const struct words *w)
 {
     const char *file = w->argv[0];
     if (file[0] == '\0')
         return ENOENT;
     if (strchr(file, '/') != NULL) {
+        /* In the plain tier a program may be one of the session's own; others are the host's. */
+        int fd = id->plain_root >= 0 && file[0] == '/' ? agent_plain_open(id->plain_root, file, O_PATH) : -1;
+        char own[64];
+        char real[PATH_MAX];
+        snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
+        ssize_t n = fd < 0 ? -1 : readlink(own, real, sizeof real - 1);
+        if (n > 0) {
+            real[n] = '\0';
+            execve(real, w->argv, w->env);
+            return errno;
+        }
         execve(file, w->argv, w->env);
         return errno;
     }
@@ -90,6 +101,25 @@ static int run(const struct words *w)
     }
 }
 
+/* HOME lies below the session's root. */
+static int plain_home(int root, struct words *w)
+{
+    for (char **env = w->env; *env != NULL; env++) {
+        if (strncmp(*env, "HOME=/", 6) != 0)
+            continue;
+        char link[64];
+        char dir[PATH_MAX];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", root);
+        ssize_t n = readlink(link, dir, sizeof dir - 1);
+        if (n < 0)
+            return errno;
+        dir[n] = '\0';
+        if (asprintf(env, "HOME=%s%s", dir, *env + 5) < 0)
+            return ENOMEM;
+    }
+    return 0;
+}
+
 int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3])
 {
     struct words w = {0};
@@ -108,7 +138,13 @@ int agent_exec(const struct agent_identity *id, const struct box_msg *m, int str
     umask(022);
     sigset_t none;
     sigemptyset(&none);
-    if (sigprocmask(SIG_SETMASK, &none, NULL) != 0 || chdir(w.cwd) != 0)
+    if (sigprocmask(SIG_SETMASK, &none, NULL) != 0)
         return errno;
-    return run(&w);
+    if (id->plain_root >= 0) {
+        if ((e = plain_home(id->plain_root, &w)) != 0 || (e = agent_plain_chdir(id->plain_root, w.cwd)) != 0)
+            return e;
+    } else if (chdir(w.cwd) != 0) {
+        return errno;
+    }
+    return run(id, &w);
 }

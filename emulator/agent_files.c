@@ -11,19 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int open_regular(const char *path, int *fd)
+static int open_regular(int plain_root, const char *path, int *fd)
 {
+    static const int FLAGS = O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC;
     int e = 0;
     struct stat sb;
-    *fd = open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    *fd = plain_root < 0 ? open(path, FLAGS) : agent_plain_open(plain_root, path, FLAGS);
     if (*fd < 0)
         return errno == ENXIO ? EINVAL : errno; /* a socket */
     if (fstat(*fd, &sb) != 0)
         e = errno;
-    else if (S_ISDIR(sb.st_mode))
-        e = EISDIR;
     else if (!S_ISREG(sb.st_mode))
-        e = EINVAL;
+        e = S_ISDIR(sb.st_mode) ? EISDIR : EINVAL;
     else if (fcntl(*fd, F_SETFL, 0) != 0)
         e = errno;
     if (e != 0)
@@ -65,6 +64,16 @@ static int make_dirs(const char *path, bool recursive)
     return make_one(p, recursive);
 }
 
+static int plain_path(int root, uint32_t op, const char *cwd, const char **path)
+{
+    static char joined[PATH_MAX];
+    if (op == BOX_OP_UNTAR)
+        return agent_plain_chdir(root, cwd);
+    int e = agent_plain_join(cwd, *path, joined);
+    *path = joined;
+    return e;
+}
+
 void agent_file_op(const struct agent_identity *id, const struct box_msg *m, int reply, int archive)
 {
     static struct box_msg out;
@@ -78,14 +87,17 @@ void agent_file_op(const struct agent_identity *id, const struct box_msg *m, int
     umask(022);
     if (e == 0 && (cwd == NULL || path == NULL))
         e = EBADMSG;
-    if (e == 0 && (path[0] != '/' || m->op == BOX_OP_UNTAR) && chdir(cwd) != 0)
+    if (e == 0 && id->plain_root >= 0)
+        e = plain_path(id->plain_root, m->op, cwd, &path);
+    else if (e == 0 && (path[0] != '/' || m->op == BOX_OP_UNTAR) && chdir(cwd) != 0)
         e = errno;
     if (e != 0)
         box_msg_text(&out, e, "%.200s: %s", cwd != NULL ? cwd : "", strerror(e));
     else if (m->op == BOX_OP_OPEN)
-        out.error = open_regular(path, &fd);
+        out.error = open_regular(id->plain_root, path, &fd);
     else if (m->op == BOX_OP_MKDIR)
-        out.error = make_dirs(path, m->value != 0);
+        out.error = id->plain_root < 0 ? make_dirs(path, m->value != 0)
+                                       : agent_plain_mkdir(id->plain_root, path, m->value != 0);
     else if ((e = agent_untar(&tar, archive)) != 0)
         box_msg_text(&out, e, "%s", tar.err);
     (void)box_msg_send(reply, &out, &fd, fd >= 0 ? 1 : 0);

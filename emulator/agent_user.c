@@ -207,6 +207,8 @@ static int drop_bounding(void)
 
 int agent_become(const struct agent_identity *id, uint32_t uid)
 {
+    if (id->plain_root >= 0)
+        return uid == 0 && geteuid() != 0 ? EPERM : 0;
     /* The filter first: without no_new_privs (which would break sudo) loading it takes CAP_SYS_ADMIN. */
     if (id->filter != NULL && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, id->filter, 0, 0) != 0)
         return errno;

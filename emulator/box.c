@@ -115,7 +115,10 @@ static int order_fd(const struct box_spec *spec, int *fd)
 
 static void kill_box(const struct box *box)
 {
-    if (syscall(SYS_pidfd_send_signal, box->pidfd, SIGKILL, NULL, 0) != 0 && errno != ESRCH)
+    /* In the plain tier the agent itself must take its processes along. */
+    if (box->host->tier == BOX_TIER_PLAIN)
+        (void)shutdown(box->ctl, SHUT_WR);
+    else if (syscall(SYS_pidfd_send_signal, box->pidfd, SIGKILL, NULL, 0) != 0 && errno != ESRCH)
         (void)shutdown(box->ctl, SHUT_RDWR); /* the agent takes this for the emulator's end */
 }
 

@@ -32,7 +32,9 @@ enum { BOX_TEXT = 256, BOX_USER_UID = 1000, BOX_USER_GID = 1000 };
 struct box_host;
 struct box;
 
-/* Called when a process started by box_exec ended.  On a thread of the box module; must not call box_stop. */
+/* Called when a process started by box_exec ended.  On a thread of the box module; must not call box_stop.  It
+ * may come before box_exec has returned to its caller (never before its success is certain); the thread is
+ * not the one that answers requests, so a caller may hold a lock around box_exec and take it here. */
 typedef void box_exit_fn(void *arg, pid_t pid, int wait_status, const struct rusage *usage);
 
 /* Forks the spawner.  Call first thing in main, before any thread or secret exists.  The tier is probed by

@@ -60,7 +60,7 @@ int box_rpc(int sock, struct box_msg *m, const int *fds, size_t n_fds, int timeo
     all[0] = pair[1];
     for (size_t i = 0; i < n_fds; i++)
         all[i + 1] = fds[i];
-    struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = (timeout_ms % 1000) * 1000};
+    struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000L};
     int e = 0;
     if (timeout_ms > 0 && setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0)
         e = errno;

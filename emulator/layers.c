@@ -331,6 +331,10 @@ static bool find_base(const struct layers *l, const char *name, char out[LAYERS_
 {
     if (!layers_name_valid(name))
         return false;
+    if (l->host->tier == BOX_TIER_PLAIN) { /* the host is every base */
+        snprintf(out, LAYERS_PATH, "/");
+        return true;
+    }
     if (dir_exists(l->dir, "base", name, "", out))
         return true;
     for (size_t i = 0; i < l->n_shared; i++)
@@ -404,7 +408,10 @@ int layers_session_make(struct layers *l, const char *session_id, struct layers_
     }
     snprintf(out->upper, sizeof out->upper, "%s/sessions/%s/layer/upper", l->dir, session_id);
     snprintf(out->work, sizeof out->work, "%s/sessions/%s/work", l->dir, session_id);
-    snprintf(out->mount, sizeof out->mount, "%s/sessions/%s/mnt", l->dir, session_id);
+    if (l->host->tier == BOX_TIER_PLAIN) /* nothing is mounted: programs work in the layer itself */
+        snprintf(out->mount, sizeof out->mount, "%s", out->upper);
+    else
+        snprintf(out->mount, sizeof out->mount, "%s/sessions/%s/mnt", l->dir, session_id);
     return 0;
 }
 

@@ -28,6 +28,7 @@ void layers_close(struct layers *l);
 typedef void layers_progress_fn(void *arg, uint64_t files, uint64_t bytes);
 int layers_import_base(struct layers *l, const char *name, const char *source, bool force,
                        layers_progress_fn *progress, void *arg, char err[BOX_TEXT]);
+/* In the plain tier the host is every base: always true. */
 bool layers_has_base(const struct layers *l, const char *name);
 /* Uses base trees of another state directory (read-only, shared by many emulators; same tier). */
 int layers_share_bases(struct layers *l, const char *other_state_dir, char err[BOX_TEXT]);

@@ -100,7 +100,7 @@ struct order {
 };
 
 struct handles {
-    int tree;
+    int tree, root;
     int ctl[2];
 };
 
@@ -144,6 +144,7 @@ static int mount_layers(struct spawner *s, const struct order *o, struct handles
 static void close_handles(struct handles *h)
 {
     box_fd_close(&h->tree);
+    box_fd_close(&h->root);
     box_fds_close(h->ctl, 2);
 }
 
@@ -155,7 +156,7 @@ static int start_agent(struct spawner *s, struct handles *h, const struct order 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, h->ctl) != 0)
         return errno;
     *what = "make namespaces";
-    int e = be_born(BOX_NAMESPACES, b);
+    int e = be_born(s->tier == BOX_TIER_PLAIN ? 0 : BOX_NAMESPACES, b);
     if (e != 0)
         return e;
     if (b->pid == 0) {
@@ -174,10 +175,11 @@ static int start_agent(struct spawner *s, struct handles *h, const struct order 
                                   .vcpus = o != NULL ? (unsigned)s->in.value : 0,
                                   .seq = s->seq,
                                   .identity = s->identity};
+        boot.identity.plain_root = h->root;
         agent_run(&boot);
     }
     *what = "map ids";
-    e = let_go(s, b, true);
+    e = let_go(s, b, s->tier != BOX_TIER_PLAIN);
     if (e != 0)
         give_up(b);
     return e;
@@ -186,7 +188,13 @@ static int start_agent(struct spawner *s, struct handles *h, const struct order 
 static int create(struct spawner *s, const struct order *o, int reply, struct handles *h, struct birth *b)
 {
     const char *what = "";
-    int e = s->tier == BOX_TIER_FULL ? mount_layers(s, o, h) : 0;
+    int e = 0;
+    if (s->tier == BOX_TIER_FULL)
+        e = mount_layers(s, o, h);
+    if (s->tier == BOX_TIER_PLAIN && (h->root = open(o->mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
+        e = errno;
+        box_msg_text(&s->out, e, "cannot open %s: %s", o->mount, strerror(e));
+    }
     if (e != 0)
         return e;
     s->seq++;
@@ -205,7 +213,7 @@ static void op_create(struct spawner *s, int reply, int strings)
     char *map = MAP_FAILED;
     size_t len = 0;
     order.layers.n_lower = 0;
-    h = (struct handles){.tree = -1, .ctl = {-1, -1}};
+    h = (struct handles){.tree = -1, .root = -1, .ctl = {-1, -1}};
     out_reset(s, BOX_OP_DONE);
     if (fstat(strings, &sb) == 0 && sb.st_size > 0 && sb.st_size <= STRINGS_MAX) {
         len = (size_t)sb.st_size;
@@ -241,7 +249,7 @@ static void op_helper(struct spawner *s, int fds[BOX_MSG_FDS])
         if (read(b.go[0], &go, 1) != 1)
             _exit(1);
         close(b.go[0]);
-        helper_run(kind, user_ns, s->identity.single_id, fds[0], fds[1], fds[2]);
+        helper_run(kind, user_ns, s->identity.single_id || s->tier == BOX_TIER_PLAIN, fds[0], fds[1], fds[2]);
         _exit(0);
     }
     if (e == 0 && (e = let_go(s, &b, user_ns)) != 0)
@@ -260,7 +268,7 @@ static void op_helper(struct spawner *s, int fds[BOX_MSG_FDS])
 /* Boots an agent on an empty root, without layers, and lets it go at once. */
 static int probe(struct spawner *s, const char **what, char text[BOX_TEXT])
 {
-    struct handles h = {.tree = -1, .ctl = {-1, -1}};
+    struct handles h = {.tree = -1, .root = -1, .ctl = {-1, -1}};
     struct birth b = {.pidfd = -1, .go = {-1, -1}};
     int fds[BOX_MSG_FDS];
     text[0] = '\0';
@@ -424,6 +432,7 @@ _Noreturn void spawner_run(int sock, bool plain)
     static struct spawner spawner;
     struct spawner *s = &spawner;
     s->sock = sock;
+    s->identity.plain_root = -1;
     int e = calm_down(s);
     if (e == 0 && (e = agent_filter_build(&s->filter)) == 0)
         s->identity.filter = &s->filter;
