@@ -1,0 +1,22 @@
+"""docs/openapi.yaml names exactly the routes of routes/table.c and the codes of base/errors.def."""
+import re
+
+from harness import ROOT
+
+TEXT = (ROOT / "docs" / "openapi.yaml").read_text()
+
+
+def test_every_route_is_described_and_no_other():
+    table = set(re.findall(r'\{"([A-Z]+)", +"([^"]+)", +ROUTE_', (ROOT / "routes" / "table.c").read_text()))
+    assert len(table) >= 20
+    described = set()
+    paths = TEXT[TEXT.index("\npaths:\n"):TEXT.index("\ncomponents:\n")]
+    for path, body in re.findall(r"\n  (/\S*):\n((?:    .*\n|\n)*)", paths + "\n"):
+        described |= {(method.upper(), path) for method in re.findall(r"^    (get|put|post|delete|patch):$", body, re.M)}
+    assert described == table
+
+
+def test_every_error_code_is_listed():
+    codes = re.findall(r'^X\(\w+, "(\w+)"', (ROOT / "base" / "errors.def").read_text(), re.M)
+    listed = TEXT[TEXT.index("    ErrorCode:\n"):]
+    assert re.findall(r"^        - (\w+)$", listed, re.M) == codes
