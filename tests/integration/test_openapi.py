@@ -11,7 +11,7 @@ def test_every_route_is_described_and_no_other():
     assert len(table) >= 20
     described = set()
     paths = TEXT[TEXT.index("\npaths:\n"):TEXT.index("\ncomponents:\n")]
-    for path, body in re.findall(r"\n  (/\S*):\n((?:    .*\n|\n)*)", paths + "\n"):
+    for path, body in re.findall(r"^  (/\S*):\n((?:    .*\n)*)", paths + "\n", re.M):
         described |= {(method.upper(), path) for method in re.findall(r"^    (get|put|post|delete|patch):$", body, re.M)}
     assert described == table
 
