@@ -383,7 +383,8 @@ static char *patterned(size_t len)
 static void put_head(int fd, const char *path, size_t len, const char *more)
 {
     char head[512];
-    snprintf(head, sizeof head, "PUT %s HTTP/1.1\r\n" HOST AUTH "Content-Length: %zu\r\n%s\r\n", path, len, more);
+    snprintf(head, sizeof head, "PUT %s HTTP/1.1\r\n" HOST AUTH "Content-Length: %zu\r\n%s\r\n", path, len,
+             more);
     client_puts(fd, head);
 }
 
@@ -528,7 +529,8 @@ static void an_upload_without_a_token_gets_no_continue(void **state)
 {
     (void)state;
     int fd = client_connect(h);
-    client_puts(fd, "PUT /upload HTTP/1.1\r\n" HOST "Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n");
+    client_puts(fd,
+                "PUT /upload HTTP/1.1\r\n" HOST "Content-Length: 1000000\r\nExpect: 100-continue\r\n\r\n");
     struct reply r;
     client_reply(fd, &r, false);
     assert_problem(&r, 401, "unauthenticated");
