@@ -34,7 +34,7 @@ static void on_answer(void *arg, const struct ask_answer *a)
         finish(act, a, a->e);
         return;
     }
-    bool odd = !removed && a->line->kind != SG_WIRE_OK;
+    bool odd = !removed && (!a->line || a->line->kind != SG_WIRE_OK);
     if (act->kind == ACT_STATUS && (a->n != 1 || strcmp(a->list[0].id, act->id) != 0))
         odd = true;
     if (odd) {

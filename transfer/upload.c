@@ -104,35 +104,6 @@ static void give_up(struct upload *u, const struct sg_error *e, bool nothing_the
 
 /* ---- commit ---- */
 
-static enum sg_code code_of_errno(const char *name)
-{
-    static const struct {
-        const char *name;
-        enum sg_code code;
-    } map[] = {
-        {"ENOSPC", SG_E_NO_SPACE},         {"EDQUOT", SG_E_NO_SPACE},
-        {"EEXIST", SG_E_FILE_EXISTS},      {"EACCES", SG_E_PERMISSION_DENIED},
-        {"EPERM", SG_E_PERMISSION_DENIED}, {"ENOENT", SG_E_FILE_NOT_FOUND},
-        {"EISDIR", SG_E_IS_DIRECTORY},     {"ENOTDIR", SG_E_NOT_DIRECTORY},
-    };
-    for (size_t i = 0; i < sizeof map / sizeof *map; i++)
-        if (!strcmp(map[i].name, name))
-            return map[i].code;
-    return SG_E_FILE_ERROR;
-}
-
-static void file_error(const struct sg_wire_line *line, struct sg_error *e)
-{
-    if (line->fail != SG_WF_FILE && line->fail != SG_WF_NO_SPACE) {
-        guest_error(line, e);
-        return;
-    }
-    const char *name = line->errno_name[0] ? line->errno_name : line->fail == SG_WF_NO_SPACE ? "ENOSPC" : "";
-    enum sg_code code = line->fail == SG_WF_NO_SPACE ? SG_E_NO_SPACE : code_of_errno(name);
-    sg_fail(e, code, SG_NOT_STARTED, "%s", line->text[0] ? line->text : "the file could not be written");
-    (void)snprintf(e->errno_name, sizeof e->errno_name, "%s", name);
-}
-
 static void commit(struct upload *u);
 
 static void on_committed(void *arg, const struct sg_wire_line *line, bool hello, const struct sg_error *e)
@@ -162,7 +133,7 @@ static void on_committed(void *arg, const struct sg_wire_line *line, bool hello,
         return;
     }
     if (line->kind == SG_WIRE_ERROR)
-        file_error(line, &mine);
+        guest_error(line, &mine);
     else
         sg_fail(&mine, SG_E_UPSTREAM_BAD_RESPONSE, SG_OUTCOME_UNKNOWN,
                 "the helper in the sandbox answered something else than it was asked");

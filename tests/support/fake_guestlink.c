@@ -664,22 +664,6 @@ struct vercel_client *guestlink_client(struct guestlink *g)
     return (struct vercel_client *)(void *)g;
 }
 
-enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
-{
-    static const enum sg_code codes[] = {
-        [SG_WF_USAGE] = SG_E_INTERNAL,
-        [SG_WF_NO_RECORD] = SG_E_PROCESS_NOT_FOUND,
-        [SG_WF_CONFLICT] = SG_E_PROCESS_ID_CONFLICT,
-        [SG_WF_NOT_STARTED] = SG_E_PROCESS_NOT_FOUND,
-        [SG_WF_EXEC] = SG_E_EXECUTABLE_NOT_FOUND,
-        [SG_WF_FINISHED] = SG_E_PROCESS_FINISHED,
-        [SG_WF_NO_SPACE] = SG_E_NO_SPACE,
-        [SG_WF_FILE] = SG_E_FILE_ERROR,
-        [SG_WF_INTERNAL] = SG_E_INTERNAL,
-    };
-    return sg_fail(e, codes[line->fail], SG_NOT_STARTED, "%s", line->text);
-}
-
 /* ---- turning the loop ---- */
 
 static void on_tick(void *arg)

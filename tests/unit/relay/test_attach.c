@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/core/b64.h"
+#include "base/problem.h"
 #include "relay/attach.h"
 #include "tests/support/fake_guestlink.h"
 
@@ -61,7 +62,7 @@ static void take_bytes(struct client *c, int stream, uint64_t offset, const unsi
 
 static void take_data_text(struct client *c, const json_t *o)
 {
-    static unsigned char raw[ATTACH_FRAME_MAX + 3];
+    static unsigned char raw[(size_t)ATTACH_FRAME_MAX + 3];
     const char *b64 = json_string_value(json_object_get(o, "data"));
     const char *stream = json_string_value(json_object_get(o, "stream"));
     size_t n = b64 ? strlen(b64) : 0;
@@ -78,9 +79,9 @@ static void take_text(struct client *c, const char *text, size_t len)
 {
     json_t *o = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
     const char *type = json_string_value(json_object_get(o, "type"));
-    if (!type) {
-        c->wrong = true;
-    } else if (!strcmp(type, "hello")) {
+    if (!type)
+        type = "?";
+    if (!strcmp(type, "hello")) {
         c->wrong = c->wrong || c->hello;
         c->hello = true;
         c->hello_frame = json_incref(o);
@@ -460,6 +461,28 @@ static void test_client_messages(void **state)
     end(&c);
 }
 
+/* P47: foreign text in an error becomes valid UTF-8; what is not known is left out. */
+static void test_error_text(void **state)
+{
+    (void)state;
+    struct sg_error e;
+    sg_fail(&e, SG_E_OUTPUT_EVICTED, SG_FINISHED,
+            "caf\xc3\xa9 \xff\xc3 \xed\xa0\x80 \xf0\x9f\x98\x80 \xc0\xaf");
+    e.oldest = 12;
+    json_t *o = sg_problem_json(&e, "req-1", NULL);
+    assert_string_equal(json_string_value(json_object_get(o, "detail")),
+                        "caf\xc3\xa9 ?? ??? \xf0\x9f\x98\x80 ??");
+    assert_string_equal(json_string_value(json_object_get(o, "code")), "output_evicted");
+    assert_string_equal(json_string_value(json_object_get(o, "outcome")), "finished");
+    assert_string_equal(json_string_value(json_object_get(o, "request_id")), "req-1");
+    assert_int_equal(json_integer_value(json_object_get(o, "status")), 410);
+    assert_int_equal(json_integer_value(json_object_get(o, "oldest")), 12);
+    assert_null(json_object_get(o, "instance"));
+    assert_null(json_object_get(o, "upstream"));
+    assert_null(json_object_get(o, "retry_after_ms"));
+    json_decref(o);
+}
+
 /* One that talks without reading cannot make the queue grow. */
 static void test_talks_without_reading(void **state)
 {
@@ -520,6 +543,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_endings, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_client_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_error_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_talks_without_reading, setup, teardown),
         cmocka_unit_test_setup_teardown(test_keepalive, setup, teardown),
         cmocka_unit_test_setup_teardown(test_draining, setup, teardown),

@@ -229,15 +229,15 @@ static void test_file_errors(void **state)
 {
     (void)state;
     static const struct {
-        enum sg_wire_fail fail;
         const char *name;
+        enum sg_wire_fail fail;
         enum sg_code code;
     } cases[] = {
-        {SG_WF_FILE, "ENOENT", SG_E_FILE_NOT_FOUND},    {SG_WF_FILE, "EEXIST", SG_E_FILE_EXISTS},
-        {SG_WF_FILE, "EACCES", SG_E_PERMISSION_DENIED}, {SG_WF_FILE, "EPERM", SG_E_PERMISSION_DENIED},
-        {SG_WF_FILE, "EISDIR", SG_E_IS_DIRECTORY},      {SG_WF_FILE, "ENOTDIR", SG_E_NOT_DIRECTORY},
-        {SG_WF_FILE, "ENOSPC", SG_E_NO_SPACE},          {SG_WF_NO_SPACE, "ENOSPC", SG_E_NO_SPACE},
-        {SG_WF_FILE, "ELOOP", SG_E_FILE_ERROR},
+        {"ENOENT", SG_WF_FILE, SG_E_FILE_NOT_FOUND},    {"EEXIST", SG_WF_FILE, SG_E_FILE_EXISTS},
+        {"EACCES", SG_WF_FILE, SG_E_PERMISSION_DENIED}, {"EPERM", SG_WF_FILE, SG_E_PERMISSION_DENIED},
+        {"EISDIR", SG_WF_FILE, SG_E_IS_DIRECTORY},      {"ENOTDIR", SG_WF_FILE, SG_E_NOT_DIRECTORY},
+        {"ENOSPC", SG_WF_FILE, SG_E_NO_SPACE},          {"ENOSPC", SG_WF_NO_SPACE, SG_E_NO_SPACE},
+        {"ELOOP", SG_WF_FILE, SG_E_FILE_ERROR},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct owner o = {.body = "x", .ready = 1};
