@@ -100,7 +100,7 @@ int api_file_read(struct request *rq, struct reply *rp)
 /* ---- write: the archive is unpacked while it arrives ---- */
 
 struct write_state {
-    struct session *session; /* entered */
+    struct session *session; /* entered until the unpacker is done */
     struct upload upload;    /* our end of the socket pair */
     int far_fd;
     pthread_t thread;
@@ -114,6 +114,7 @@ static void *unpack(void *arg)
 {
     struct write_state *w = arg;
     w->error = box_untar(w->session->box, w->cwd, w->far_fd, w->text);
+    session_leave(w->session); /* here, not with the request: a stop must not wait for a stalled client */
     return NULL;
 }
 
@@ -184,7 +185,6 @@ static void write_join(struct request *rq, struct write_state *w, int how)
     pthread_join(w->thread, NULL);
     session_remove_upload(w->session, &w->upload);
     close(w->upload.fd);
-    session_leave(w->session);
 }
 
 static void write_abandon(struct request *rq)
