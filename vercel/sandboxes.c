@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_MAX_BYTES = 2048 };
+enum { PATH_MAX_BYTES = 2048, QUERY_MAX_BYTES = 4096 };
 
 static enum sg_code no_memory(struct sg_error *e)
 {
@@ -163,7 +163,7 @@ enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query
 {
     struct sg_buf query;
     *out = NULL;
-    sg_buf_init(&query, PATH_MAX_BYTES * 2);
+    sg_buf_init(&query, QUERY_MAX_BYTES);
     bool ok = sg_buf_addf(&query, "limit=%d", q->limit) && add_param(&query, "project", c->project_id) &&
               add_param(&query, "cursor", q->cursor) && add_param(&query, "sortBy", q->sort_by) &&
               add_param(&query, "sortOrder", q->sort_order) &&

@@ -92,6 +92,7 @@ static void octal(char *field, size_t width, uint64_t v)
 static bool add_header(struct sg_buf *b, const char *name, char type, unsigned mode, uint64_t size,
                        int64_t mtime_s)
 {
+    static const char magic[8] = {'u', 's', 't', 'a', 'r', '\0', '0', '0'};
     char h[TAR_BLOCK] = {0};
     memcpy(h, name, strnlen(name, NAME_MAX_PLAIN));
     octal(h + 100, 8, mode & 07777);
@@ -101,7 +102,7 @@ static bool add_header(struct sg_buf *b, const char *name, char type, unsigned m
     octal(h + 136, 12, mtime_s > 0 ? (uint64_t)mtime_s & OCTAL_SIZE_MAX : 0);
     memset(h + 148, ' ', 8);
     h[156] = type;
-    memcpy(h + 257, "ustar\00000", 8);
+    memcpy(h + 257, magic, sizeof magic);
     unsigned sum = 0;
     for (size_t i = 0; i < TAR_BLOCK; i++)
         sum += (unsigned char)h[i];

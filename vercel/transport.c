@@ -107,10 +107,10 @@ static struct sock *sock_make(struct multi *m, curl_socket_t fd)
         size_t n = t->nsocks ? t->nsocks : 64;
         while (n <= (size_t)fd)
             n *= 2;
-        struct sock **p = realloc(t->socks, n * sizeof(struct sock *));
+        struct sock **p = realloc(t->socks, n * sizeof(void *));
         if (!p)
             return NULL;
-        memset(p + t->nsocks, 0, (n - t->nsocks) * sizeof *p);
+        memset(p + t->nsocks, 0, (n - t->nsocks) * sizeof(void *));
         t->socks = p;
         t->nsocks = n;
     }

@@ -273,8 +273,8 @@ static void play_much(struct raw_conn *c, int n, void *arg)
         size_t at = (size_t)snprintf(line, sizeof line, "{\"stream\":\"%s\",\"data\":\"",
                                      i % 5 ? "stdout" : "stderr");
         at += piece(i, line + at);
-        memcpy(line + at, "\"}\n", 3);
-        raw_send(c, line, at + 3);
+        at += (size_t)snprintf(line + at, sizeof line - at, "\"}\n");
+        raw_send(c, line, at);
     }
     raw_sends(c, LAST);
 }

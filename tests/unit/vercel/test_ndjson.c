@@ -122,11 +122,13 @@ static void test_throughput(void **state)
     size_t line_len = sizeof head - 1 + TEXT + 5;
     size_t total = LINES * line_len;
     char *all = malloc(total);
+    memset(all, 'A', total);
     for (size_t i = 0; i < LINES; i++) {
         char *p = all + i * line_len;
-        memcpy(p, head, sizeof head - 1);
-        memset(p + sizeof head - 1, 'A', TEXT);
-        memcpy(p + sizeof head - 1 + TEXT, "\\n\"}\n", 5);
+        for (size_t k = 0; k < sizeof head - 1; k++)
+            p[k] = head[k];
+        for (size_t k = 0; k < 5; k++)
+            p[sizeof head - 1 + TEXT + k] = "\\n\"}\n"[k];
     }
     struct ndjson n;
     ndjson_init(&n);

@@ -1,0 +1,61 @@
+/* Foreign JSON: a sandbox's description and an error's body, any bytes at any status. */
+#include "vercel/answer.h"
+#include "vercel/sandboxes.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void as_error(int status, const char *body, size_t len)
+{
+    static const char *const types[] = {NULL, "application/json", "text/html"};
+    const struct vercel_answer a = {
+        .status = status,
+        .content_type = types[status % 3],
+        .body = body,
+        .len = len,
+        .complete = status % 2,
+        .retry_after_ms = -1,
+        .request_id = "id",
+        .means = {.on_400 = SG_E_FILE_ERROR},
+    };
+    struct sg_error e;
+    enum sg_code code = vercel_answer_error(&a, &e);
+    if (code == SG_OK || e.code != code || !sg_error_row(code))
+        abort();
+    for (const char *p = e.detail; *p; p++)
+        if ((unsigned char)*p < 0x20)
+            abort();
+    const char *lt = strchr(e.detail, '<');
+    if (lt && ((lt[1] >= 'a' && lt[1] <= 'z') || lt[1] == '!'))
+        abort(); /* markup */
+    if (status < 500 && e.outcome != SG_NOT_STARTED)
+        abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    const char *text = (const char *)data + 2;
+    size_t len = size - 2;
+    as_error(300 + (data[0] << 8 | data[1]) % 300, text, len);
+    json_t *doc = json_loadb(text, len, 0, NULL);
+    if (!doc)
+        return 0;
+    struct vercel_sandbox s;
+    struct sg_error e;
+    if (vercel_sandbox_parse(doc, &s, &e) == SG_OK) {
+        if (!s.name || !*s.name)
+            abort();
+        vercel_sandbox_clear(&s);
+    } else if (s.doc || s.routes) {
+        abort();
+    }
+    if (vercel_sandbox_parse_entry(doc, &s, &e) == SG_OK)
+        vercel_sandbox_clear(&s);
+    json_decref(doc);
+    return 0;
+}
