@@ -98,6 +98,16 @@ static int set_environment(struct request *rq, struct settings *set, const struc
     return set_image(rq->emu, set, in->image ? in->image : default_image, &rq->err);
 }
 
+static int replace(json_t **to, const json_t *from, struct api_error *e)
+{
+    json_t *copy = json_deep_copy(from);
+    if (!copy)
+        return api_fail(e, 500, "internal_server_error", "no memory");
+    json_decref(*to);
+    *to = copy;
+    return 0;
+}
+
 /* What create and patch may change; the caller holds what guards the settings. */
 static int apply(struct settings *set, const struct sandbox_request *in, struct api_error *e)
 {
@@ -115,14 +125,11 @@ static int apply(struct settings *set, const struct sandbox_request *in, struct 
         set->keep = in->keep;
     if (in->runtime)
         snprintf(set->runtime, sizeof set->runtime, "%s", in->runtime);
-    if (in->env) {
-        json_decref(set->env);
-        set->env = json_incref((json_t *)(uintptr_t)in->env);
-    }
-    if (in->tags) {
-        json_decref(set->tags);
-        set->tags = json_incref((json_t *)(uintptr_t)in->tags);
-    }
+    /* copies: a request's JSON belongs to its own thread */
+    if (in->env && replace(&set->env, in->env, e))
+        return -1;
+    if (in->tags && replace(&set->tags, in->tags, e))
+        return -1;
     return 0;
 }
 

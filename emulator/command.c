@@ -350,9 +350,9 @@ static int launch(struct session *s, struct command *c, const struct command_req
     int far[3] = {-1, -1, -1}, rc = -1;
     const char **argv = arg_list(rq), **envp = NULL;
     pthread_mutex_lock(&s->sandbox->lock);
-    json_t *sandbox_env = json_incref(s->sandbox->set.env);
+    json_t *sandbox_env = json_deep_copy(s->sandbox->set.env); /* JSON values are not shared by threads */
     pthread_mutex_unlock(&s->sandbox->lock);
-    json_t *env = build_env(sandbox_env, rq->env, rq->sudo);
+    json_t *env = sandbox_env ? build_env(sandbox_env, rq->env, rq->sudo) : NULL;
     if (env)
         envp = env_block(env);
     if (!argv || !envp) {

@@ -1,4 +1,5 @@
 #include "emulator/options.h"
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "emulator/box.h"
 #include "emulator/faults.h"
@@ -145,7 +146,10 @@ static void *shut_down(void *arg)
     return NULL;
 }
 
-/* Returns when everything has stopped; a second signal does not wait for that. */
+enum { SAME_SIGNAL_MS = 500 };
+
+/* Returns when everything has stopped; a second signal does not wait for that.  A terminal and a parent may
+ * both tell us of the same Ctrl-C, so what comes at once after the first is no second one. */
 static void wait_for_signals(struct emulator *emu, struct http_server *http, const sigset_t *set)
 {
     struct shutdown_job job = {.emu = emu, .http = http};
@@ -153,10 +157,11 @@ static void wait_for_signals(struct emulator *emu, struct http_server *http, con
     int sig;
     while (sigwait(set, &sig) || sig == SIGUSR1)
         continue;
+    int64_t first = sg_mono_ms();
     if (pthread_create(&t, NULL, shut_down, &job))
         _exit(EXIT_INTERNAL);
     while (sigwait(set, &sig) || sig != SIGUSR1)
-        if (sig == SIGTERM || sig == SIGINT)
+        if ((sig == SIGTERM || sig == SIGINT) && sg_mono_ms() - first > SAME_SIGNAL_MS)
             _exit(128 + sig);
     pthread_join(t, NULL);
 }

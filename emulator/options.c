@@ -31,7 +31,7 @@ static const char help[] =
     "  --help, --version\n"
     "\n"
     "SIGTERM or SIGINT stops every session, keeps persistent ones as snapshots, and exits 0; a second\n"
-    "signal exits at once.\n"
+    "signal, more than half a second later, exits at once.\n"
     "\n"
     "Exit codes, each with one sentence on stderr:\n"
     "   0  done, or stopped by a signal\n"
