@@ -21,13 +21,13 @@ static int read_words(int fd, uint64_t count, struct words *w)
 {
     struct stat sb;
     if (fstat(fd, &sb) != 0)
-        return errno;
+        return box_errno();
     if (sb.st_size <= 0 || sb.st_size > (off_t)64 << 20)
         return E2BIG;
     size_t len = (size_t)sb.st_size;
     char *s = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
     if (s == MAP_FAILED)
-        return errno;
+        return box_errno();
     if (s[len - 1] != '\0')
         return EBADMSG;
     size_t n = 0;
@@ -120,12 +120,9 @@ static int plain_home(int root, struct words *w)
     return 0;
 }
 
-int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3])
+static int become_program(const struct agent_identity *id, uint32_t uid, const int fds[3], struct words *w)
 {
-    struct words w = {0};
-    int e = read_words(strings, m->count, &w);
-    if (e != 0)
-        return e;
+    int e;
     if (setsid() < 0)
         return errno;
     for (int i = 0; i < 3; i++)
@@ -133,7 +130,7 @@ int agent_exec(const struct agent_identity *id, const struct box_msg *m, int str
             return errno;
     if (setrlimit(RLIMIT_NOFILE, &id->nofile) != 0)
         return errno;
-    if ((e = agent_become(id, m->uid)) != 0)
+    if ((e = agent_become(id, uid)) != 0)
         return e;
     umask(022);
     sigset_t none;
@@ -141,10 +138,20 @@ int agent_exec(const struct agent_identity *id, const struct box_msg *m, int str
     if (sigprocmask(SIG_SETMASK, &none, NULL) != 0)
         return errno;
     if (id->plain_root >= 0) {
-        if ((e = plain_home(id->plain_root, &w)) != 0 || (e = agent_plain_chdir(id->plain_root, w.cwd)) != 0)
+        if ((e = plain_home(id->plain_root, w)) != 0 || (e = agent_plain_chdir(id->plain_root, w->cwd)) != 0)
             return e;
-    } else if (chdir(w.cwd) != 0) {
+    } else if (chdir(w->cwd) != 0) {
         return errno;
     }
-    return run(id, &w);
+    return run(id, w);
+}
+
+int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3])
+{
+    struct words w = {0};
+    int e = read_words(strings, m->count, &w);
+    if (e == 0)
+        e = become_program(id, m->uid, fds, &w);
+    free(w.argv);
+    return e;
 }

@@ -23,7 +23,7 @@ static int open_regular(int plain_root, const char *path, int *fd)
         e = errno;
     else if (!S_ISREG(sb.st_mode))
         e = S_ISDIR(sb.st_mode) ? EISDIR : EINVAL;
-    else if (fcntl(*fd, F_SETFL, 0) != 0)
+    if (e == 0 && fcntl(*fd, F_SETFL, 0) != 0)
         e = errno;
     if (e != 0)
         box_fd_close(fd);

@@ -190,10 +190,12 @@ int box_create(struct box_host *host, const struct box_spec *spec, struct box **
     err[0] = '\0';
     struct box *box = calloc(1, sizeof *box);
     struct box_msg *m = message(BOX_OP_CREATE);
-    int e = ENOMEM;
+    int e;
     if (box == NULL || m == NULL) {
         snprintf(err, BOX_TEXT, "out of memory");
-        goto fail;
+        free(box);
+        free(m);
+        return ENOMEM;
     }
     box->host = host;
     box->ctl = box->pidfd = -1;
@@ -223,14 +225,12 @@ int box_create(struct box_host *host, const struct box_spec *spec, struct box **
     *out = box;
     return 0;
 fail:
-    if (box != NULL) {
-        if (box->pidfd >= 0) {
-            kill_box(box);
-            (void)await_end(box);
-        }
-        box_fd_close(&box->ctl);
-        box_fd_close(&box->pidfd);
+    if (box->pidfd >= 0) {
+        kill_box(box);
+        (void)await_end(box);
     }
+    box_fd_close(&box->ctl);
+    box_fd_close(&box->pidfd);
     free(box);
     free(m);
     return e;

@@ -9,6 +9,7 @@
 #ifndef SG_EMULATOR_BOX_MSG_H
 #define SG_EMULATOR_BOX_MSG_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,6 +72,13 @@ void box_msg_text(struct box_msg *m, int error, const char *fmt, ...) __attribut
 bool box_msg_add(struct box_msg *m, const char *s);
 /* The string at *pos of data, moving *pos behind it; NULL at the end or when it is not terminated. */
 const char *box_msg_next(const struct box_msg *m, size_t *pos);
+
+/* errno, or EIO should a call have failed without saying why: a failure must never look like success. */
+static inline int box_errno(void)
+{
+    int e = errno;
+    return e != 0 ? e : EIO;
+}
 
 /* Copies text into out[cap], replacing what is not printable ASCII; always terminated. */
 void box_text_copy(char *out, size_t cap, const char *text);

@@ -280,7 +280,7 @@ int layers_open(const char *state_dir, struct box_host *host, struct layers **ou
     char *real = NULL;
     int e = make_parents(state_dir);
     if (e == 0 && (real = realpath(state_dir, NULL)) == NULL)
-        e = errno;
+        e = box_errno();
     if (e == 0 && strlen(real) > LAYERS_STATE_MAX)
         e = ENAMETOOLONG;
     if (e == 0) {
@@ -353,7 +353,7 @@ int layers_share_bases(struct layers *l, const char *other_state_dir, char err[B
 {
     err[0] = '\0';
     char *real = realpath(other_state_dir, NULL);
-    int e = real == NULL ? errno : 0;
+    int e = real == NULL ? box_errno() : 0;
     int fd = -1;
     if (e == 0 && (strlen(real) > LAYERS_STATE_MAX || l->n_shared == LAYERS_SHARED_MAX))
         e = E2BIG;

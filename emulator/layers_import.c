@@ -136,7 +136,7 @@ static int start_packer(struct packer *p, pthread_t *thread, int *source)
 {
     int pipefd[2];
     if (pipe2(pipefd, O_CLOEXEC) != 0)
-        return errno;
+        return box_errno();
     p->out = pipefd[1];
     sigset_t all; /* a broken pipe shall be an error there, and no signal */
     sigset_t old;

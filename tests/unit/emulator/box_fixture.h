@@ -62,7 +62,7 @@ int session_spawn(struct session *s, uid_t uid, const char *const *argv, const c
 /* Waits up to 20 s for the end; false when it did not come. */
 bool session_wait(struct session *s, pid_t pid, struct ended *out);
 
-size_t count_fds(void);
+size_t count_fds(const char *pid);    /* entries of /proc/<pid>/fd */
 size_t count_mounts(const char *pid); /* lines of /proc/<pid>/mountinfo */
 /* Calls check until it is true, up to 20 s. */
 bool eventually(bool (*check)(void *arg), void *arg);
