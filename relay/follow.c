@@ -106,9 +106,7 @@ static void failed(struct follower *f, const struct sg_error *e)
         end_with(f, e);
         return;
     }
-    if (f->call_hello)
-        f->fail_since = 0;
-    else if (!f->fail_since)
+    if (!f->call_hello && !f->fail_since)
         f->fail_since = sg_mono_ms();
     ask_later(f, e);
 }

@@ -103,6 +103,8 @@ SG_MUST_CHECK enum sg_code start_args(const struct process_spec *s, const char *
  * unknown when nobody could be asked. */
 struct ask *settle_start(struct relay *r, const struct relay_session *s, const char *id, ask_done_fn *done,
                          void *arg, struct sg_error *e);
+/* The guest's refusal to start, as the caller should see it. */
+void start_refused(const struct sg_wire_line *line, struct sg_error *e);
 /* The verdict of a settle answer.  True: it exists, *p.  False: *e from `why`. */
 bool settle_verdict(const struct ask_answer *a, const char *id, const struct sg_error *why,
                     struct sg_wire_process *p, struct sg_error *e);

@@ -284,7 +284,10 @@ static void on_end(void *arg, const struct sg_wire_line *line, bool hello, const
         mine = *e;
         go_on(r, &mine);
     } else if (line->kind == SG_WIRE_ERROR) {
-        guest_error(line, &mine);
+        if (r->exists)
+            guest_error(line, &mine);
+        else
+            start_refused(line, &mine);
         fail(r, &mine);
     } else if (line->kind == SG_WIRE_EXIT && r->exists) {
         take_exit(r, &line->process);

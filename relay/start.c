@@ -19,6 +19,14 @@ struct ask *settle_start(struct relay *r, const struct relay_session *s, const c
     return ask_start(r, &spec, done, arg, e);
 }
 
+void start_refused(const struct sg_wire_line *line, struct sg_error *e)
+{
+    guest_error(line, e);
+    if (line->fail == SG_WF_NOT_STARTED || line->fail == SG_WF_NO_RECORD)
+        sg_fail(e, SG_E_PROCESS_ID_CONFLICT, SG_NOT_STARTED,
+                "the id is used up: its process was removed, or its start was given up; take another");
+}
+
 bool settle_verdict(const struct ask_answer *a, const char *id, const struct sg_error *why,
                     struct sg_wire_process *p, struct sg_error *e)
 {
@@ -30,6 +38,9 @@ bool settle_verdict(const struct ask_answer *a, const char *id, const struct sg_
     *e = *why;
     if (answered) {
         e->outcome = SG_NOT_STARTED;
+        (void)snprintf(e->detail, sizeof e->detail,
+                       "%.100s; process %s was not started and will not be: try again under another id",
+                       why->detail, id);
         return false;
     }
     if (a->e && (a->e->code == SG_E_STALE_SESSION || a->e->code == SG_E_SANDBOX_NOT_RUNNING ||
@@ -94,7 +105,9 @@ static void on_started(void *arg, const struct ask_answer *a)
 {
     struct start *s = arg;
     if (a->line && a->e) { /* the guest's own refusal */
-        finish(s, NULL, a->e);
+        struct sg_error refused;
+        start_refused(a->line, &refused);
+        finish(s, NULL, &refused);
         return;
     }
     if (a->hello && !strcmp(a->h.id, s->id) && (a->line || has_begun(a, s->id))) {

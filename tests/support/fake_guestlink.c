@@ -606,7 +606,8 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
     c->arg = arg;
     parse_args(c, a->args);
     f->calls[c->verb]++;
-    c->refused = f->refuse_all || fake_chance(f, f->faults.refuse);
+    c->refused = f->refuse_all || (f->refuse_from && fake_total(f) > f->refuse_from) ||
+                 fake_chance(f, f->faults.refuse);
     if (c->verb == V_RUN || c->verb == V_START) {
         c->lost = f->lose_start != LOST_NOT;
         c->arrives = f->lose_start == LOST_ARRIVED;

@@ -48,6 +48,7 @@ struct fake {
     bool settle_arrives;              /* a lost settle has taken effect all the same */
     bool never_exit_tail;             /* the last byte of stdout never comes, whatever is asked */
     enum sg_code refuse_all;          /* every call is refused with this */
+    int refuse_from;                  /* calls after so many are refused; 0: none */
     int hang;                         /* so many calls never answer until released by fake_release */
     const char *commit_word;          /* "created" or "replaced" */
     struct sg_wire_line commit_error; /* kind set: the next commits answer this */

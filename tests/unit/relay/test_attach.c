@@ -66,7 +66,7 @@ static void take_data_text(struct client *c, const json_t *o)
     const char *b64 = json_string_value(json_object_get(o, "data"));
     const char *stream = json_string_value(json_object_get(o, "stream"));
     size_t n = b64 ? strlen(b64) : 0;
-    if (!c->json || !stream || n > SG_B64_LEN(ATTACH_FRAME_MAX)) {
+    if (!c->json || !stream || n > SG_B64_LEN((size_t)ATTACH_FRAME_MAX)) {
         c->wrong = true;
         return;
     }

@@ -125,6 +125,10 @@ static void test_lost_answers(void **state)
                     assert_int_equal(r.e.outcome, SG_NOT_STARTED);
                     assert_int_equal(r.e.code, SG_E_UPSTREAM_UNREACHABLE);
                     assert_true(p->tombstone); /* nor can it start later */
+                    struct result again = {0};
+                    start(&again, &s);
+                    assert_int_equal(again.e.code, SG_E_PROCESS_ID_CONFLICT);
+                    assert_int_equal(p->starts, 0);
                 }
                 free(p->content[0]);
                 free(p->content[1]);

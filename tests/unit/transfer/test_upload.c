@@ -279,6 +279,20 @@ static void test_lost_commit(void **state)
     assert_int_equal(p.e.outcome, SG_OUTCOME_UNKNOWN);
 }
 
+/* Lost, and then the upstream cannot be reached at all: not "not sent", for the first may have arrived. */
+static void test_lost_then_refused(void **state)
+{
+    (void)state;
+    struct owner o = {.body = "x", .ready = 1};
+    fake.lose_commits = 1;
+    fake.refuse_from = 1;
+    assert_non_null(begin(&o, "f", -1, false, false));
+    put_ends(NULL);
+    assert_true(fake_until(&fake, &o.done));
+    assert_int_equal(o.e.code, SG_E_UPSTREAM_UNREACHABLE);
+    assert_int_equal(o.e.outcome, SG_OUTCOME_UNKNOWN);
+}
+
 /* Never an answer: unknown after a few tries, and cleared up. */
 static void test_commit_unreachable(void **state)
 {
@@ -346,6 +360,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing_to_take_away, setup, teardown),
         cmocka_unit_test_setup_teardown(test_file_errors, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_commit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lost_then_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_commit_unreachable, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
