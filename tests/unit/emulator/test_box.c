@@ -15,10 +15,13 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <poll.h>
+#include <sched.h>
+#include <seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -670,6 +673,104 @@ static void test_kill9(void **state)
     assert_int_equal(system(line), 0);
 }
 
+/* Boxes come and go side by side, some while a program is being started in them. */
+struct churn {
+    pthread_t thread;
+    int number, failures;
+};
+
+static void *churn_main(void *arg)
+{
+    struct churn *c = arg;
+    for (int i = 0; i < 6; i++) {
+        struct session s;
+        struct result r;
+        pid_t pid = 0;
+        char id[32];
+        const char *argv[] = {"sleep", "1000", NULL};
+        snprintf(id, sizeof id, "churn%d-%d", c->number, i);
+        if (session_start(&fx, &s, id, NULL) != 0) {
+            c->failures++;
+            continue;
+        }
+        session_sh(&s, "echo hi", &r);
+        c->failures += r.error != 0 || strcmp(r.out, "hi\n") != 0;
+        c->failures += session_spawn(&s, BOX_USER_UID, argv, "/", &pid) != 0;
+        box_stop(s.box);
+        struct ended ended;
+        c->failures += !session_wait(&s, pid, &ended) || !WIFSIGNALED(ended.status);
+        c->failures += layers_session_drop(fx.layers, id) != 0;
+    }
+    return NULL;
+}
+
+static void test_churn(void **state)
+{
+    (void)state;
+    struct churn c[6];
+    int failures = 0;
+    memset(c, 0, sizeof c);
+    for (int i = 0; i < 6; i++) {
+        c[i].number = i;
+        assert_int_equal(pthread_create(&c[i].thread, NULL, churn_main, &c[i]), 0);
+    }
+    for (int i = 0; i < 6; i++) {
+        pthread_join(c[i].thread, NULL);
+        failures += c[i].failures;
+    }
+    assert_int_equal(failures, 0);
+}
+
+/* --- where nothing is permitted --- */
+
+/* As a container's default profile does. */
+static bool forbid_namespaces(void)
+{
+    scmp_filter_ctx f = seccomp_init(SCMP_ACT_ALLOW);
+    return f != NULL &&
+           (box_host_tier(fx.host) != BOX_TIER_FULL || seccomp_attr_set(f, SCMP_FLTATR_CTL_NNP, 0) == 0) &&
+           seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) == 0 &&
+           seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(unshare), 0) == 0 && seccomp_load(f) == 0;
+}
+
+static bool mask_proc(void)
+{
+    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("/dev/null", "/proc/version", NULL, MS_BIND, NULL) == 0;
+}
+
+static void start_fails(bool (*prepare)(void), const char *fix)
+{
+    int p[2];
+    char err[BOX_TEXT] = "";
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct box_host *host = NULL;
+        if (!prepare() || box_host_start(false, &host, err) == 0)
+            snprintf(err, sizeof err, "it started");
+        (void)!write(p[1], err, sizeof err);
+        _exit(0);
+    }
+    close(p[1]);
+    assert_int_equal(read(p[0], err, sizeof err), sizeof err);
+    close(p[0]);
+    waitpid(pid, NULL, 0);
+    if (strstr(err, fix) == NULL || strstr(err, "--isolation=none") == NULL)
+        fail_msg("'%s' does not name %s", err, fix);
+}
+
+static void test_no_permission(void **state)
+{
+    (void)state;
+    /* Root is told what its container lacks, others to become root. */
+    start_fails(forbid_namespaces,
+                geteuid() == 0 ? "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+                               : "run as root");
+    if (box_host_tier(fx.host) == BOX_TIER_FULL) /* only there may this test mount something */
+        start_fails(mask_proc, "--security-opt systempaths=unconfined");
+}
+
 /* A dead box answers ESRCH, and its programs' ends are told. */
 static void test_dead_box(void **state)
 {
@@ -716,6 +817,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_leaks),
         cmocka_unit_test(test_kill9),
         cmocka_unit_test(test_dead_box),
+        cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_no_permission),
     };
     return cmocka_run_group_tests_name("emulator/box", tests, open_all, close_all);
 }
