@@ -8,7 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { JSON_ANSWER_MAX = 64 * 1024 * 1024 };
+/* The largest answer of all: two streams of a run, each 64 MiB, in base64. */
+enum { JSON_ANSWER_MAX = 192 * 1024 * 1024 };
 
 static struct request *request_of(struct exchange *ex)
 {
