@@ -121,6 +121,7 @@ enum sg_code vercel_wait_body(struct vercel_client *c, const struct vercel_reque
 {
     struct vercel_wait w = {.task.fn = on_wait_posted, .client = c, .request = r};
     *body = NULL;
+    *len = 0;
     if (sem_init(&w.done, 0, 0) != 0)
         return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "No memory for the call to the upstream.");
     pthread_mutex_lock(&c->lock);
@@ -147,7 +148,7 @@ enum sg_code vercel_wait_json(struct vercel_client *c, const struct vercel_reque
     if (!e)
         e = &local;
     char *body;
-    size_t len;
+    size_t len = 0;
     *out = NULL;
     enum sg_code code = vercel_wait_body(c, r, &body, &len, e);
     if (code != SG_OK)

@@ -185,7 +185,7 @@ enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query
 static enum sg_code wait_void(struct vercel_client *c, const struct vercel_request *r, struct sg_error *e)
 {
     char *body;
-    size_t len;
+    size_t len = 0;
     enum sg_code code = vercel_wait_body(c, r, &body, &len, e);
     if (code == SG_OK && len) {
         struct sg_error own;
