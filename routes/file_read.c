@@ -6,6 +6,7 @@
 #include "routes/spec.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 struct file_read {
     struct act act;
@@ -63,7 +64,6 @@ static bool send_head(struct file_read *r)
     struct exchange *ex = r->act.ex;
     act_settled(&r->act);
     ex_set_header(ex, "Cache-Control", "no-store, no-transform");
-    ex_set_header(ex, "X-Accel-Buffering", "no");
     r->out =
         ex_stream_begin(ex, 200, "application/octet-stream", r->length, on_stream_drain, on_stream_gone, r);
     if (!r->out)
@@ -107,8 +107,11 @@ static void on_done(void *arg, const struct sg_error *e)
         return;
     }
     if (e) {
+        struct sg_error own = *e;
+        if (e->code == SG_E_FILE_NOT_FOUND && !*own.errno_name)
+            (void)snprintf(own.errno_name, sizeof own.errno_name, "ENOENT");
         if (!doubt(r, e) && !act_retry(&r->act, e))
-            read_fail(&r->act, e);
+            read_fail(&r->act, &own);
         return;
     }
     if (!r->out && !send_head(r))

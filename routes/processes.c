@@ -5,6 +5,7 @@
 #include "routes/process_json.h"
 #include "routes/spec.h"
 
+#include <signal.h>
 #include <string.h>
 
 struct look {
@@ -109,6 +110,13 @@ void route_process_get(struct exchange *ex)
     act_begin(&l->act);
 }
 
+/* A process that was started with sudo takes signals from root only. */
+static bool needs_root(const struct look *l, const struct sg_error *e)
+{
+    return e && !l->sudo && l->act.ex &&
+           (e->code == SG_E_PERMISSION_DENIED || strcmp(e->errno_name, "EPERM") == 0);
+}
+
 /* ---- signal ---- */
 
 static void signal_go(struct act *a);
@@ -116,8 +124,8 @@ static void signal_go(struct act *a);
 static void on_signalled(void *arg, const struct sg_error *e)
 {
     struct look *l = arg;
-    if (e && e->code == SG_E_PERMISSION_DENIED && !l->sudo && l->act.ex) {
-        l->sudo = true; /* a process that was started with sudo takes signals from root only */
+    if (needs_root(l, e)) {
+        l->sudo = true;
         signal_go(&l->act);
         return;
     }
@@ -177,22 +185,46 @@ void route_process_signal(struct exchange *ex)
 
 /* ---- remove ---- */
 
+static void remove_go(struct act *a);
+
+static void on_killed(void *arg, const struct sg_error *e)
+{
+    struct look *l = arg;
+    if (e && e->code != SG_E_PROCESS_FINISHED)
+        l->act.fail(&l->act, e);
+    else
+        remove_go(&l->act);
+}
+
 static void on_removed(void *arg, const struct sg_error *e)
 {
-    struct act *a = arg;
-    if (ended_or_retried(a, e))
+    struct look *l = arg;
+    if (needs_root(l, e)) { /* what cannot be killed while removing is killed before */
+        struct sg_error own;
+        struct relay_session s = act_session(&l->act);
+        l->sudo = true;
+        if (process_signal(l->act.gw->relay, &s, l->act.ex->params[1], SIGKILL, false, true, on_killed, l,
+                           &own))
+            l->act.fail(&l->act, &own);
         return;
-    if (act_settled(a))
-        ex_answer_empty(a->ex, 204);
-    act_free(a);
+    }
+    if (ended_or_retried(&l->act, e))
+        return;
+    if (act_settled(&l->act))
+        ex_answer_empty(l->act.ex, 204);
+    act_free(&l->act);
 }
 
 static void remove_go(struct act *a)
 {
     struct sg_error e;
     struct relay_session s = act_session(a);
-    if (process_remove(a->gw->relay, &s, a->ex->params[1], on_removed, a, &e))
+    if (!a->ex) { /* the client left between killing and removing */
+        (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_OUTCOME_UNKNOWN, "the client left");
         a->fail(a, &e);
+    } else if (process_remove(a->gw->relay, &s, a->ex->params[1], on_removed, a, &e)) {
+        a->fail(a, &e);
+    }
 }
 
 void route_process_remove(struct exchange *ex)
@@ -203,7 +235,7 @@ void route_process_remove(struct exchange *ex)
         ex_fail(ex, &e);
         return;
     }
-    struct act *a = act_new(ex, sizeof *a, remove_go, act_fail);
-    if (a)
-        act_begin(a);
+    struct look *l = act_new(ex, sizeof *l, remove_go, act_fail);
+    if (l)
+        act_begin(&l->act);
 }

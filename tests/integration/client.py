@@ -21,7 +21,10 @@ class Client:
 
     def call(self, method, path, **kw):
         kw.setdefault("timeout", 90)
-        return self.http.request(method, self.url + path, **kw)
+        answer = self.http.request(method, self.url + path, **kw)
+        if not kw.get("stream") and method != "HEAD" and "Content-Length" in answer.headers:
+            assert len(answer.content) == int(answer.headers["Content-Length"]), "the answer was cut"
+        return answer
 
     def ok(self, method, path, status=200, **kw):
         answer = self.call(method, path, **kw)

@@ -61,8 +61,8 @@ class Process:
         return self.child.poll() is None
 
     def end(self, number=signal.SIGTERM, patience=PATIENCE):
-        """Its exit code; a leak or race that a sanitizer found shows here."""
-        if self.alive():
+        """Its exit code; a leak or race that a sanitizer found shows here. number None: it is ending already."""
+        if number and self.alive():
             self.child.send_signal(number)
         try:
             return self.child.wait(patience)

@@ -194,7 +194,7 @@ def test_port_in_use(tmp_path):
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         done = sandgate("serve", "--listen", address, SANDGATE_UPSTREAM_TOKEN="t", SANDGATE_UPSTREAM_TEAM_ID="a",
                         SANDGATE_UPSTREAM_PROJECT_ID="b", SANDGATE_AUTH_TOKENS_FILE=str(tmp_path / "tokens"))
-        one_sentence(done, address, "in use")
+        one_sentence(done, address, "another program uses the port")
 
 
 def test_missing_credentials_never_fall_back_A1(tmp_path):
@@ -263,7 +263,7 @@ def test_gateway_drains_what_is_in_flight(own_gateway, emulator):
             gateway.child.send_signal(signal.SIGTERM)
             a.until_close()
         assert a.closed == 1001
-        assert gateway.end() == 0
+        assert gateway.end(None) == 0
     finally:
         emulator.http.delete(f"{emulator.url}/v2/sandboxes/{box}", params={"teamId": "team_local", "projectId": "prj_local"},
                              timeout=PATIENCE)

@@ -76,7 +76,7 @@ def test_exclusive_create_is_atomic_A17(api, box):
 
 
 @pytest.mark.parametrize("name", ["with space", "quo'te\"s", "new\nline", "$(touch pwned)`id`", "-rf", "ünïcödé", "\\n", "%2F..",
-                                  "a\x7fb", "x" * 255])
+                                  "a\x7fb", "x" * 255], ids=range(10))
 def test_names_round_trip_P35_E10(api, box, name):
     api.put(box, name, name.encode())
     assert api.file(box, name) == name.encode()

@@ -142,6 +142,10 @@ def test_signal_to_root_process(api, box):
     pid = api.start(box, "sleep", "600", sudo=True)
     api.signal(box, pid, "TERM")
     assert api.wait(box, pid)["signal"] == "SIGTERM"
+    pid = api.start(box, "sleep", "4713", sudo=True)
+    api.ok("DELETE", f"/v1/sandboxes/{box}/processes/{pid}", 204)
+    api.refused("GET", f"/v1/sandboxes/{box}/processes/{pid}", 404, "process_not_found")
+    assert api.run(box, shell="pgrep -cf '[s]leep 4713' || true")["out"] == b"0\n"
 
 
 def test_signal_to_a_finished_process_P28(api, box):
