@@ -116,9 +116,15 @@ static bool inside(const struct gate_layout *l, const char *at, size_t len)
 
 enum sg_code gate_check_layout(const struct gate_layout *l, const struct gate_head *head, struct sg_error *e)
 {
-    size_t version_len = strlen(l->version);
-    if (!inside(l, l->uri, l->uri_len) || !inside(l, l->version, version_len) ||
-        l->version != l->uri + l->uri_len + 1)
+    size_t version_len = strlen(l->version), uri_len = strlen(l->target);
+    if (!inside(l, l->uri, uri_len))
+        return REFUSE("the request line is malformed");
+    const char *method_end = memchr(l->start, '\0', l->len);
+    for (const char *p = l->target; *p; p++)
+        if ((unsigned char)*p <= ' ' || *p == 0x7f)
+            return REFUSE("the request target holds a space or a control character");
+    if (!method_end || l->uri != method_end + 1 || !inside(l, l->version, version_len) ||
+        l->version != l->uri + uri_len + 1)
         return REFUSE("the request line is malformed");
     const char *end = l->version + version_len; /* of the line before */
     for (size_t i = 0; i < head->count; i++) {

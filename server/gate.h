@@ -37,12 +37,12 @@ SG_MUST_CHECK enum sg_code gate_check(const struct gate_head *head, struct gate_
                                       struct sg_error *e);
 
 /* Where the library's parser left the head: it works in place, so bytes it skipped (folds, what follows a NUL,
- * bare LF) show as gaps between the pieces.  Every pointer lies in [start, start + len]. */
+ * bare LF) show as gaps between the pieces. */
 struct gate_layout {
     const char *start;
-    size_t len;      /* request line to the empty line, both included */
-    const char *uri; /* as it stood in the request line */
-    size_t uri_len;
+    size_t len;         /* request line to the empty line, both included */
+    const char *uri;    /* where the target stood; its bytes have been cut up since */
+    const char *target; /* a copy from before */
     const char *version;
 };
 SG_MUST_CHECK enum sg_code gate_check_layout(const struct gate_layout *l, const struct gate_head *head,

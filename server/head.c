@@ -60,7 +60,7 @@ static enum sg_code run_gate(struct request *r, const struct collect *c, const c
         MHD_get_connection_info(r->conn->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     if (!info)
         return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "the size of the request head is not known");
-    struct gate_layout layout = {method, info->header_size, r->raw_in_place, strlen(r->raw), version};
+    struct gate_layout layout = {method, info->header_size, r->raw_in_place, r->raw, version};
     enum sg_code rc = gate_check(&head, &r->verdict, e);
     return rc ? rc : gate_check_layout(&layout, &head, e);
 }

@@ -185,10 +185,10 @@ static void close_event(struct ws_codec *c, struct ws_event *ev)
     ev->code = c->control[0] << 8 | c->control[1];
     ev->data = c->control + 2;
     ev->len = c->have - 2U;
-    if (!close_code_valid(ev->code))
-        fail(c, ev, WS_CODE_PROTOCOL);
-    else if (utf8_run(UTF8_START, ev->data, ev->len) != UTF8_START)
+    if (utf8_run(UTF8_START, ev->data, ev->len) != UTF8_START)
         fail(c, ev, WS_CODE_NOT_UTF8);
+    else if (!close_code_valid(ev->code))
+        fail(c, ev, WS_CODE_PROTOCOL);
 }
 
 static size_t take_control(struct ws_codec *c, const unsigned char *data, size_t len, struct ws_event *ev)

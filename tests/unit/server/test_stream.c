@@ -467,6 +467,7 @@ static void a_slow_sink_holds_the_client_back(void **state)
 static void a_chunked_upload_and_a_late_sink(void **state)
 {
     (void)state;
+    sink.busy = false;
     int fd = client_connect(h);
     client_puts(fd, "PUT /later HTTP/1.1\r\n" HOST AUTH "Transfer-Encoding: chunked\r\n\r\n");
     char data[300];
@@ -477,7 +478,6 @@ static void a_chunked_upload_and_a_late_sink(void **state)
         client_puts(fd, "\r\n");
     }
     client_puts(fd, "0\r\n\r\n");
-    sink.busy = false;
     harness_wait(h, sink_begun, NULL);
     harness_on_loop(h, offer_sink, NULL);
     struct reply r;
