@@ -53,7 +53,7 @@ static int close_all(void **state)
         assert_string_equal(r_.out, want);                                                                   \
     } while (0)
 
-/* P1: the exit status is the program's own. */
+/* C7: the exit status is the program's own. */
 static void test_exit_status(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static bool pid_gone(void *arg)
     return r.status != 0;
 }
 
-/* P5: a kill reaches the whole process group. */
+/* A13, P23: a kill reaches the whole process group. */
 static void test_kill_group(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static int read_at(const char *cwd, const char *path, char *out, size_t cap)
     return 0;
 }
 
-/* F1: reading files as the sandbox user; links stay inside. */
+/* Reading files as the sandbox user; links stay inside. */
 static void test_open(void **state)
 {
     (void)state;
@@ -435,7 +435,7 @@ static int tar_unpack(struct tar *t, const char *cwd)
     return e;
 }
 
-/* F2: a good archive, with names as the service's clients send them. */
+/* A good archive, with names as the service's clients send them. */
 static void test_untar(void **state)
 {
     (void)state;
@@ -545,7 +545,7 @@ static bool daemon_up(void *arg)
     return r.status == 0;
 }
 
-/* P6: stopping takes everything along, also what left its session, and every end is told once. */
+/* A13: stopping takes everything along, also what left its session, and every end is told once. */
 static void test_stop(void **state)
 {
     (void)state;

@@ -71,7 +71,7 @@ static uint64_t seal(struct session *s, const char *snapshot)
     return size;
 }
 
-/* S1: a snapshot is what the session saw; sessions over it see files, deletions and renames. */
+/* A snapshot is what the session saw; sessions over it see files, deletions and renames. */
 static void test_chain(void **state)
 {
     (void)state;
