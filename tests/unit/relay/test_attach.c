@@ -300,9 +300,9 @@ static void test_silent(void **state)
 static void test_slow_reader(void **state)
 {
     (void)state;
-    struct relay_limits l = {.backoff_max_ms = 4, .pause_max_ms = 20, .slow_reader_ms = 300};
+    struct relay_limits l = {.backoff_max_ms = 4, .pause_max_ms = 20, .slow_reader_ms = 3000};
     relay_set_limits(relay, &l);
-    struct fake_proc *p = fake_proc(&fake, "p1", 8000000, 1000000, true);
+    struct fake_proc *p = fake_proc(&fake, "p1", 3000000, 1000000, true);
     fake.write_max = 1000000;
     fake.lines_per_turn = 500;
     struct client dead = {.never_reads = true}, good = {0};
@@ -311,7 +311,7 @@ static void test_slow_reader(void **state)
     assert_true(fake_until(&fake, &good.closed));
     assert_false(dead.closed); /* nobody waited for the dead one */
     assert_true(good.exit && !good.wrong);
-    assert_int_equal(good.pos[0], 8000000);
+    assert_int_equal(good.pos[0], 3000000);
     assert_true(fake_until(&fake, &dead.closed));
     assert_int_equal(dead.code, 4008);
     assert_false(dead.exit || dead.wrong);
