@@ -107,7 +107,8 @@ struct run_result {
 };
 typedef void run_done_fn(void *arg, const struct run_result *res, const struct sg_error *e);
 struct run;
-/* max_output: bytes kept per stream; wait_ms: answer then even when it still runs. */
+/* max_output: bytes kept per stream; wait_ms: answer then even when it still runs (0: when it
+ * has ended).  A start that is not yet known by then is waited for a little longer (state starting after that). */
 struct run *run_start(struct relay *r, const struct process_spec *s, size_t max_output, int64_t wait_ms,
                       run_done_fn *done, void *arg, struct sg_error *e);
 /* Stops listening before `done` was called; the process goes on (a start under way is completed).  After

@@ -1,6 +1,7 @@
 #include "relay/internal.h"
 
 #include "base/crypto.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,8 +79,8 @@ static enum sg_code check_env(const json_t *env, struct sg_error *e)
         else if (!name[0] || strchr(name, '='))
             wrong = "the name of a variable is not empty and holds no '='";
         if (wrong) {
-            char pointer[128] = "/env/";
-            strncat(pointer, name, sizeof pointer - sizeof "/env/");
+            char pointer[128];
+            sg_json_pointer(pointer, sizeof pointer, "/env", name);
             return sg_fail_field(e, SG_E_INVALID_FIELD, pointer, "%s", wrong);
         }
     }
