@@ -207,7 +207,7 @@ int api_command_get(struct request *rq, struct reply *rp)
     if (!c)
         return -1;
     session_unref(s);
-    if (strcmp(request_query(rq, "wait"), "true") || command_finished(c)) {
+    if (strcmp(request_query(rq, "wait"), "true") != 0 || command_finished(c)) {
         command_line(&rp->body, c, "}");
         command_unref(c);
         return 0;
@@ -291,7 +291,9 @@ static int decode(struct request *rq, const struct stdin_body *in, unsigned char
     ssize_t n = in->data_len ? sg_b64_decode(*out, in->data, in->data_len) : 0;
     if (n < 0) {
         free(*out);
-        return api_invalid(&rq->err, "`data` should be base64.");
+        *out = NULL;
+        api_invalid(&rq->err, "`data` should be base64.");
+        return -1;
     }
     *len = (size_t)n;
     return 0;
@@ -302,7 +304,7 @@ int api_command_stdin(struct request *rq, struct reply *rp)
     enum { STDIN_BODY_MAX = 1 << 20 };
     struct stdin_body in;
     struct session *s;
-    unsigned char *data;
+    unsigned char *data = NULL;
     size_t len;
     if (rq->body_bytes > STDIN_BODY_MAX)
         return api_fail(&rq->err, 413, "bad_request", "The request body is larger than 1 MB.");

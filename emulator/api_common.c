@@ -26,7 +26,7 @@ int api_page(struct request *rq, size_t n, const char *(*id_of)(void *item), voi
         return api_invalid(&rq->err, "`limit` should be >= 1 and <= 50.");
     out->from = 0;
     if (*cursor) {
-        while (out->from < n && strcmp(id_of(items[out->from]), cursor))
+        while (out->from < n && strcmp(id_of(items[out->from]), cursor) != 0)
             out->from++;
         if (out->from == n)
             return api_invalid(&rq->err, "`cursor` is not valid any more.");

@@ -198,14 +198,14 @@ int api_sandbox_create(struct request *rq, struct reply *rp)
 int api_sandbox_get(struct request *rq, struct reply *rp)
 {
     const char *resume = request_query(rq, "resume");
-    if (*resume && strcmp(resume, "true") && strcmp(resume, "false"))
+    if (*resume && strcmp(resume, "true") != 0 && strcmp(resume, "false") != 0)
         return api_invalid(&rq->err,
                            "`resume` should be equal to one of the allowed values \"true, false\".");
     struct sandbox *sb = find(rq);
     if (!sb)
         return -1;
     int rc = 0;
-    if (strcmp(resume, "true")) {
+    if (strcmp(resume, "true") != 0) {
         rc = answer_sandbox_and_session(rq, rp, sb, NULL, "false");
     } else {
         struct session *s = NULL;
@@ -373,6 +373,7 @@ struct list_filter {
 static int parse_filter(struct request *rq, struct list_filter *f)
 {
     memset(f, 0, sizeof *f);
+    f->prefix = f->status = "";
     f->order = api_order(rq);
     if (!f->order || parse_sort(rq, &f->key))
         return -1;
@@ -395,9 +396,9 @@ static int parse_filter(struct request *rq, struct list_filter *f)
 /* With sandbox->lock. */
 static bool wanted(const struct list_filter *f, const struct sandbox *sb)
 {
-    if (*f->prefix && strncmp(sb->name, f->prefix, strlen(f->prefix)))
+    if (*f->prefix && strncmp(sb->name, f->prefix, strlen(f->prefix)) != 0)
         return false;
-    if (*f->status && strcmp(status_name(sb->current ? sb->current->status : ST_STOPPED), f->status))
+    if (*f->status && strcmp(status_name(sb->current ? sb->current->status : ST_STOPPED), f->status) != 0)
         return false;
     if (!f->tag_value)
         return true;
@@ -420,7 +421,7 @@ static size_t fill_rows(const struct list_filter *f, struct sandbox **all, size_
         }
         pthread_mutex_unlock(&all[i]->lock);
     }
-    qsort(sorted, k, sizeof *sorted, compare_rows);
+    qsort(sorted, k, sizeof(struct list_row *), compare_rows);
     return k;
 }
 

@@ -74,7 +74,7 @@ int api_session_list(struct request *rq, struct reply *rp)
         state_all_sessions(rq->emu->state, request_project(rq), request_query(rq, "name"), &n);
     if (!all)
         return api_fail(&rq->err, 500, "internal_server_error", "no memory");
-    qsort(all, n, sizeof *all, order > 0 ? oldest_first : newest_first);
+    qsort(all, n, sizeof(struct session *), order > 0 ? oldest_first : newest_first);
     int rc = api_page(rq, n, session_id, (void **)all, &page);
     if (!rc) {
         sg_buf_adds(&rp->body, "{\"sessions\":[");

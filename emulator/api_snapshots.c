@@ -34,7 +34,7 @@ int api_snapshot_list(struct request *rq, struct reply *rp)
     struct snapshot **all = state_all_snapshots(st, request_project(rq), request_query(rq, "name"), &n);
     if (!all)
         return api_fail(&rq->err, 500, "internal_server_error", "no memory");
-    qsort(all, n, sizeof *all, order > 0 ? oldest_first : newest_first);
+    qsort(all, n, sizeof(struct snapshot *), order > 0 ? oldest_first : newest_first);
     int rc = api_page(rq, n, snapshot_id, (void **)all, &page);
     if (!rc) {
         sg_buf_adds(&rp->body, "{\"snapshots\":[");

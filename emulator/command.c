@@ -408,6 +408,11 @@ int command_start(struct emulator *emu, struct session *s, const struct command_
         api_fail(e, 500, "internal_server_error", "no memory");
         goto out;
     }
+    if (rq->sudo && box_host_tier(emu->host) == BOX_TIER_PLAIN && geteuid() != 0) {
+        api_fail(e, 400, "bad_request",
+                 "sudo needs root, which this emulator without isolation does not have.");
+        goto out;
+    }
     if (session_enter(s, e))
         goto out;
     rc = launch(s, c, rq, cwd, e);
@@ -426,7 +431,7 @@ struct command *command_find(struct session *s, const char *id)
 {
     pthread_mutex_lock(&s->sandbox->lock);
     struct command *c = s->commands;
-    while (c && strcmp(c->id, id))
+    while (c && strcmp(c->id, id) != 0)
         c = c->next;
     if (c)
         command_ref(c);

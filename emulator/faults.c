@@ -81,7 +81,7 @@ static int only(const json_t *obj, const char *where, const char *const allowed[
     json_object_foreach((json_t *)(uintptr_t)obj, k, v)
     {
         size_t i = 0;
-        while (allowed[i] && strcmp(allowed[i], k))
+        while (allowed[i] && strcmp(allowed[i], k) != 0)
             i++;
         if (!allowed[i])
             return api_invalid(e, "`%s` should NOT have additional property `%.60s`.", where, k);

@@ -79,7 +79,7 @@ const char *request_project(struct request *rq)
 
 const json_t *request_json(struct request *rq)
 {
-    json_error_t je;
+    json_error_t je = {0};
     if (rq->json)
         return rq->json;
     if (rq->body.failed) {
@@ -362,7 +362,7 @@ static enum MHD_Result send_fault(struct request *rq)
 static bool authorized(struct request *rq)
 {
     const char *h = MHD_lookup_connection_value(rq->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-    if (!h || strncasecmp(h, "Bearer ", 7) || !h[7]) {
+    if (!h || strncasecmp(h, "Bearer ", 7) != 0 || !h[7]) {
         api_fail(&rq->err, 401, "unauthorized", "The request is missing an authentication token");
         return false;
     }
@@ -403,7 +403,7 @@ static void enter_in_journal(struct request *rq)
     sg_buf_init(&shown, 16384);
     for (q = q ? q + 1 : ""; *q;) {
         size_t n = strcspn(q, "&");
-        if (strncmp(q, "token=", 6)) {
+        if (strncmp(q, "token=", 6) != 0) {
             if (shown.len)
                 sg_buf_adds(&shown, "&");
             sg_buf_add(&shown, q, n);

@@ -94,8 +94,10 @@ static char *escape(char *o, unsigned char c)
 
 static char *replacement(char *o)
 {
-    memcpy(o, "\xef\xbf\xbd", 3);
-    return o + 3;
+    *o++ = '\xef';
+    *o++ = '\xbf';
+    *o++ = '\xbd';
+    return o;
 }
 
 /* Writes the text of n bytes to o (room for 6 * n) and says in *used how many were whole: less than n only

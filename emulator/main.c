@@ -237,7 +237,7 @@ static int serve(const struct options *o, struct box_host *host)
 {
     struct emulator emu = {.host = host, .state_dir = o->state_dir, .route_domain = "vercel.run"};
     char token[TOKEN_MAX], url[320];
-    bool made;
+    bool made = false;
     int fd = -1;
     atomic_init(&emu.closing, false);
     int rc = get_token(o, token, &made);
@@ -294,7 +294,7 @@ static int import_base(const struct options *o, struct box_host *host)
 
 int main(int argc, char **argv)
 {
-    struct options o;
+    struct options o = {0};
     struct box_host *host = NULL;
     char err[BOX_TEXT] = "";
     int rc = options_parse(argc, argv, &o);

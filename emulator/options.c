@@ -177,7 +177,7 @@ int options_parse(int argc, char **argv, struct options *out)
     if (argc > 1 && argv[1][0] != '-') {
         if (!strcmp(argv[1], "import-base"))
             out->command = OPTIONS_IMPORT;
-        else if (strcmp(argv[1], "serve"))
+        else if (strcmp(argv[1], "serve") != 0)
             return usage("there is no command", argv[1]);
         argv++;
         argc--;

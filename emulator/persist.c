@@ -301,7 +301,7 @@ static bool load_kind(struct state *st, const char *kind, struct strmap *by_uid,
     while ((e = readdir(d))) {
         size_t n = strlen(e->d_name);
         if (!starts_with(e->d_name, kind) || e->d_name[strlen(kind)] != '-' || n < 5 ||
-            strcmp(e->d_name + n - 5, ".json"))
+            strcmp(e->d_name + n - 5, ".json") != 0)
             continue;
         json_t *o = read_file(st, e->d_name);
         bool ok = json_is_object(o);

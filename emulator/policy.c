@@ -149,7 +149,7 @@ static int convert(const json_t *policy, json_t *out, struct api_error *e)
     const char *mode = json_string_value(json_object_get(policy, "mode"));
     if (mode && (!strcmp(mode, "allow-all") || !strcmp(mode, "deny-all")))
         return json_object_set_new(out, "mode", json_string(mode));
-    if (json_object_get(policy, "mode") && (!mode || strcmp(mode, "custom")))
+    if (json_object_get(policy, "mode") && (!mode || strcmp(mode, "custom") != 0))
         return api_invalid(e, "`networkPolicy.mode` should be equal to one of the allowed values "
                               "\"allow-all, deny-all, custom\".");
     json_object_set_new(out, "mode", json_string("custom"));

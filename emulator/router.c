@@ -64,7 +64,7 @@ static bool match(struct request *rq, const char *pattern, unsigned first)
             if (!*seg)
                 return false;
             rq->param[rq->nparams++] = seg;
-        } else if (strlen(seg) != n || memcmp(seg, p, n)) {
+        } else if (strlen(seg) != n || memcmp(seg, p, n) != 0) {
             return false;
         }
         if (!p[n])

@@ -133,7 +133,7 @@ static struct snapshot **of_sandbox(struct state *st, const char *uid, size_t *n
         else
             snapshot_unref(all[i]);
     }
-    qsort(all, k, sizeof *all, newest_first);
+    qsort(all, k, sizeof(struct snapshot *), newest_first);
     *n = k;
     return all;
 }

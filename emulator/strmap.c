@@ -39,7 +39,7 @@ void strmap_free(struct strmap *m)
 static struct strmap_entry **find(const struct strmap *m, const char *key, uint64_t h)
 {
     struct strmap_entry **p = &m->slot[h & (m->slots - 1)];
-    while (*p && ((*p)->hash != h || strcmp((*p)->key, key)))
+    while (*p && ((*p)->hash != h || strcmp((*p)->key, key) != 0))
         p = &(*p)->next;
     return p;
 }

@@ -21,7 +21,7 @@ int validate_only(const json_t *body, const char *const allowed[], struct api_er
         if (!strncmp(key, "__", 2))
             continue;
         size_t i = 0;
-        while (allowed[i] && strcmp(allowed[i], key))
+        while (allowed[i] && strcmp(allowed[i], key) != 0)
             i++;
         if (!allowed[i])
             return api_invalid(e, "should NOT have additional property `%.60s`.", key);
@@ -208,7 +208,7 @@ static int want_source(const json_t *body, struct sandbox_request *out, struct a
     if (!strcmp(type, "git") || !strcmp(type, "tarball"))
         return api_fail(e, 400, "bad_request", "This emulator does not support `source` of type %s yet.",
                         type);
-    if (strcmp(type, "snapshot"))
+    if (strcmp(type, "snapshot") != 0)
         return api_invalid(e, "`source.type` should be equal to one of the allowed values \"git, tarball, "
                               "snapshot\".");
     if (validate_only(s, members, e))
@@ -233,7 +233,7 @@ static int refuse_missing(const json_t *body, struct api_error *e)
     const char *region = NULL;
     if (want_string(body, "region", 16, &region, e))
         return -1;
-    if (region && strcmp(region, "iad1"))
+    if (region && strcmp(region, "iad1") != 0)
         return api_fail(e, 400, "bad_request", "This emulator has only the region iad1.");
     return 0;
 }
@@ -248,10 +248,10 @@ static int want_architecture(const json_t *body, struct api_error *e)
     const char *a = NULL;
     if (want_string(body, "architecture", 16, &a, e))
         return -1;
-    if (a && strcmp(a, "amd64") && strcmp(a, "arm64"))
+    if (a && strcmp(a, "amd64") != 0 && strcmp(a, "arm64") != 0)
         return api_invalid(e,
                            "`architecture` should be equal to one of the allowed values \"amd64, arm64\".");
-    if (a && strcmp(a, own))
+    if (a && strcmp(a, own) != 0)
         return api_fail(e, 400, "bad_request", "This emulator runs on %s and has no other architecture.",
                         own);
     return 0;

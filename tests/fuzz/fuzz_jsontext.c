@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     jsontext_line(&pieces, "stdout", "", 0, true, &b);
     collect(&a, &ta);
     collect(&b, &tb);
-    if (ta.len != tb.len || (ta.len && memcmp(ta.data, tb.data, ta.len)))
+    if (ta.len != tb.len || (ta.len && memcmp(ta.data, tb.data, ta.len) != 0))
         __builtin_trap();
     sg_buf_free(&a);
     sg_buf_free(&b);
