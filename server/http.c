@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum {
-    POOL_SIZE = 16 * 1024, /* per connection: long tokens and cookies fit, and all of it becomes resident */
+    POOL_SIZE = 16384, /* per connection: long tokens and cookies fit, and all of it becomes resident */
     WORKER_STACK = 256 * 1024,
     ROUNDS = 4,
     SWEEP_MS = 1000,

@@ -308,7 +308,7 @@ size_t ws_codec_close(unsigned char out[WS_CONTROL_MAX], int code, const char *r
         while (n > 0 && ((unsigned char)reason[n] & 0xc0) == 0x80)
             n--; /* not inside a character */
     }
-    if (n)
-        memcpy(out + 2, reason, n);
+    for (size_t i = 0; i < n; i++)
+        out[2 + i] = (unsigned char)reason[i];
     return n + 2;
 }

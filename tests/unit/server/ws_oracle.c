@@ -5,7 +5,7 @@
 #include <string.h>
 #include <wslay/wslay.h>
 
-enum { LOG_MAX = 64 * 1024, TAIL = 16 };
+enum { LOG_MAX = 64 * 1024, TAIL = 144 };
 
 /* What was understood, as bytes: one record per message, ping, pong, close. */
 struct log {
@@ -168,7 +168,8 @@ bool oracle_agrees(const unsigned char *bytes, size_t len, uint64_t max_message,
     static struct log ours, theirs;
     ours.len = theirs.len = 0;
     ours.end = theirs.end = 0;
-    /* Ours refuses a frame at its second byte, wslay when its head is whole: make the last one whole. */
+    /* Ours refuses a frame at its second byte, wslay when its head is whole; wslay checks the reason of a close
+     * frame as it comes, ours at its end: make whole what the input cuts. */
     unsigned char *padded = calloc(1, len + TAIL);
     if (!padded)
         abort();
