@@ -135,7 +135,7 @@ static enum sg_code parse_snapshot_source(const json_t *body, struct create_spec
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/source/type", "required");
     if (!strcmp(type, "git") || !strcmp(type, "tarball"))
         return sg_fail_field(e, SG_E_UNSUPPORTED, "/source/type", "only \"snapshot\" is supported");
-    if (strcmp(type, "snapshot"))
+    if (strcmp(type, "snapshot") != 0)
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/source/type", "must be \"snapshot\"");
     rc = sg_json_only(source, "/source", fields, e);
     if (!rc)
@@ -354,13 +354,13 @@ static enum sg_code parse_region_and_policy(const json_t *body, struct create_sp
         rc = sg_json_str(body, "", "if_exists", 16, &if_exists, e);
     if (rc)
         return rc;
-    if (strcmp(if_exists, "fail") && strcmp(if_exists, "get"))
+    if (strcmp(if_exists, "fail") != 0 && strcmp(if_exists, "get") != 0)
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/if_exists", "must be \"fail\" or \"get\"");
     out->get_if_exists = !strcmp(if_exists, "get");
     if (region && !listed(regions, region))
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/region", "no such region");
     const json_t *policy = json_object_get(body, "network_policy");
-    if (policy && (!json_is_string(policy) || strcmp(json_string_value(policy), "allow-all")))
+    if (policy && (!json_is_string(policy) || strcmp(json_string_value(policy), "allow-all") != 0))
         return sg_fail_field(e, SG_E_UNSUPPORTED, "/network_policy", "only \"allow-all\" is supported");
     return region ? put(out->upstream, "region", json_string(region), e) : SG_OK;
 }

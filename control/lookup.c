@@ -26,10 +26,9 @@ static void lookup_unlink(struct lookup *l)
     *p = l->next;
 }
 
-/* Answers everybody and frees; askers may start new lookups meanwhile. */
-static void lookup_finish(struct lookup *l, const struct control_session *s, const struct sg_error *e)
+/* Answers everybody and frees; l is out of the list, so askers may start new lookups meanwhile. */
+static void lookup_answer(struct lookup *l, const struct control_session *s, const struct sg_error *e)
 {
-    lookup_unlink(l);
     struct waiter *w = l->waiters;
     while (w) {
         struct waiter *next = w->next;
@@ -39,6 +38,12 @@ static void lookup_finish(struct lookup *l, const struct control_session *s, con
     }
     free(l->name);
     free(l);
+}
+
+static void lookup_finish(struct lookup *l, const struct control_session *s, const struct sg_error *e)
+{
+    lookup_unlink(l);
+    lookup_answer(l, s, e);
 }
 
 static void on_lookup(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
@@ -73,7 +78,7 @@ static void on_lookup(void *arg, const struct vercel_sandbox *s, const struct sg
 static struct lookup *lookup_of(struct control *c, const char *name)
 {
     struct lookup *l = c->lookups;
-    while (l && strcmp(l->name, name))
+    while (l && strcmp(l->name, name) != 0)
         l = l->next;
     return l;
 }
@@ -147,8 +152,9 @@ void control_lookups_end(struct control *c, const struct sg_error *e)
 {
     while (c->lookups) {
         struct lookup *l = c->lookups;
+        c->lookups = l->next;
         if (l->call)
             vercel_call_cancel(l->call);
-        lookup_finish(l, NULL, e);
+        lookup_answer(l, NULL, e);
     }
 }

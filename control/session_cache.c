@@ -25,7 +25,7 @@ void cached_session_clear(struct cached_session *s)
     free(s->session_id);
     free(s->cwd);
     free(s->arch);
-    memset(s, 0, sizeof *s);
+    s->session_id = s->cwd = s->arch = NULL;
 }
 
 static bool copy_session(struct cached_session *out, const char *session_id, const char *cwd,
@@ -58,7 +58,7 @@ struct session_cache *session_cache_new(size_t max)
     c->nbuckets = 64;
     while (c->nbuckets < max)
         c->nbuckets *= 2;
-    c->buckets = calloc(c->nbuckets, sizeof *c->buckets);
+    c->buckets = calloc(c->nbuckets, sizeof(struct entry *));
     if (!c->buckets) {
         free(c);
         return NULL;
@@ -70,7 +70,7 @@ struct session_cache *session_cache_new(size_t max)
 static struct entry **slot_of(struct session_cache *c, const char *name, uint64_t hash)
 {
     struct entry **p = &c->buckets[hash & (c->nbuckets - 1)];
-    while (*p && ((*p)->hash != hash || strcmp((*p)->name, name)))
+    while (*p && ((*p)->hash != hash || strcmp((*p)->name, name) != 0))
         p = &(*p)->chain;
     return p;
 }
@@ -153,17 +153,15 @@ void session_cache_put(struct session_cache *c, const char *name, const char *se
         return;
     }
     pthread_mutex_lock(&c->lock);
-    struct entry *old = take_out(c, name, en->hash);
-    struct entry *evicted = NULL;
-    if (c->count >= c->max && c->oldest)
-        evicted = take_out(c, c->oldest->name, c->oldest->hash);
+    struct entry *out = take_out(c, name, en->hash);
+    if (!out && c->count >= c->max && c->oldest)
+        out = take_out(c, c->oldest->name, c->oldest->hash);
     struct entry **p = slot_of(c, name, en->hash);
     *p = en;
     link_newest(c, en);
     c->count++;
     pthread_mutex_unlock(&c->lock);
-    entry_free(old);
-    entry_free(evicted);
+    entry_free(out);
 }
 
 void session_cache_forget(struct session_cache *c, const char *name)

@@ -186,7 +186,7 @@ static enum sg_code parse(struct exchange *ex, struct write_query *q, struct sg_
         rc = spec_mode(mode, &q->mode, e);
     if (rc)
         return rc;
-    if (parents && strcmp(parents, "true") && strcmp(parents, "false"))
+    if (parents && strcmp(parents, "true") != 0 && strcmp(parents, "false") != 0)
         return sg_fail_field(e, SG_E_INVALID_FIELD, "?parents", "must be true or false");
     q->parents = parents && !strcmp(parents, "true");
     if ((none_match && strcmp(none_match, "*") != 0) || ex_header(ex, "If-Match"))

@@ -247,7 +247,7 @@ static enum sg_code parse_query(struct exchange *ex, struct output_query *q, str
     static const char *const allowed[] = {"stream", "offset", "limit", "wait_ms", "session", NULL};
     enum sg_code rc = ex_query_only(ex, allowed, e);
     const char *stream = ex_query(ex, "stream", NULL);
-    if (!rc && stream && strcmp(stream, "stdout") && strcmp(stream, "stderr"))
+    if (!rc && stream && strcmp(stream, "stdout") != 0 && strcmp(stream, "stderr") != 0)
         rc = sg_fail_field(e, SG_E_INVALID_FIELD, "?stream", "must be stdout or stderr");
     q->stream = stream && !strcmp(stream, "stderr");
     if (!rc)

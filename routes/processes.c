@@ -160,7 +160,7 @@ static enum sg_code parse_signal(struct exchange *ex, int *number, bool *only_pr
         rc = sg_json_str(ex->body, "", "target", 16, &target, e);
     if (rc)
         return rc;
-    if (strcmp(target, "tree") && strcmp(target, "program"))
+    if (strcmp(target, "tree") != 0 && strcmp(target, "program") != 0)
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/target", "must be \"tree\" or \"program\"");
     *only_program = !strcmp(target, "program");
     return spec_signal(json_object_get(ex->body, "signal"), "/signal", number, e);
@@ -169,8 +169,8 @@ static enum sg_code parse_signal(struct exchange *ex, int *number, bool *only_pr
 void route_process_signal(struct exchange *ex)
 {
     struct sg_error e;
-    int number;
-    bool only_program;
+    int number = 0;
+    bool only_program = false;
     if (parse_signal(ex, &number, &only_program, &e)) {
         ex_fail(ex, &e);
         return;

@@ -125,7 +125,7 @@ static enum sg_code parse_surroundings(const json_t *body, struct spec *out, str
         rc = sg_json_str(body, "", "env_mode", 16, &mode, e);
     if (rc)
         return rc;
-    if (strcmp(mode, "extend") && strcmp(mode, "replace"))
+    if (strcmp(mode, "extend") != 0 && strcmp(mode, "replace") != 0)
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/env_mode", "must be \"extend\" or \"replace\"");
     out->env_replace = !strcmp(mode, "replace");
     rc = sg_json_bool(body, "", "sudo", &out->sudo, e);

@@ -126,7 +126,7 @@ static void refuses_with_a_pointer_P65_B4_C1(void **state)
         struct create_spec s;
         struct sg_error e;
         enum sg_code rc = create_spec_parse(body, &s, &e);
-        if (rc != refused[i].code || strcmp(e.pointer, refused[i].pointer) || e.outcome != SG_NOT_SENT)
+        if (rc != refused[i].code || strcmp(e.pointer, refused[i].pointer) != 0 || e.outcome != SG_NOT_SENT)
             fail_msg("%s: code %d at \"%s\": %s", refused[i].body, (int)rc, e.pointer, e.detail);
         assert_null(s.upstream);
         json_decref(body);

@@ -76,7 +76,7 @@ static void refuses_with_a_pointer_P65_C6(void **state)
         struct spec s;
         struct sg_error e;
         enum sg_code rc = spec_parse(body, refused[i].form, &s, &e);
-        if (rc != refused[i].code || strcmp(e.pointer, refused[i].pointer) || e.outcome != SG_NOT_SENT)
+        if (rc != refused[i].code || strcmp(e.pointer, refused[i].pointer) != 0 || e.outcome != SG_NOT_SENT)
             fail_msg("%s: code %d at \"%s\": %s", refused[i].body, (int)rc, e.pointer, e.detail);
         assert_null(s.argv);
         json_decref(body);
