@@ -236,7 +236,7 @@ static int run_server(const struct options *o, struct emulator *emu, int fd, con
 static int serve(const struct options *o, struct box_host *host)
 {
     struct emulator emu = {.host = host, .state_dir = o->state_dir, .route_domain = "vercel.run"};
-    char token[TOKEN_MAX], url[320];
+    char token[TOKEN_MAX] = "", url[320];
     bool made = false;
     int fd = -1;
     atomic_init(&emu.closing, false);

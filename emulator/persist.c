@@ -125,12 +125,13 @@ bool persist_session(struct state *st, struct session *s)
 bool persist_snapshot(struct state *st, struct snapshot *sn)
 {
     pthread_mutex_lock(&st->lock);
-    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:b,s:b,s:I,s:I,s:I,s:I,s:I}", "id", sn->id,
-                          "session", sn->session_id, "sandbox", sn->sandbox_uid, "project", sn->project,
-                          "parent", sn->parent, "base", sn->base, "deleted", sn->deleted, "manual",
-                          sn->manual, "layer", sn->has_layer, "expiration", (json_int_t)sn->expiration_ms,
-                          "created", (json_int_t)sn->created_ms, "updated", (json_int_t)sn->updated_ms,
-                          "used", (json_int_t)sn->last_used_ms, "size", (json_int_t)sn->size_bytes);
+    json_t *o =
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:b,s:b,s:b,s:b,s:I,s:I,s:I,s:I,s:I}", "id", sn->id, "session",
+                  sn->session_id, "sandbox", sn->sandbox_uid, "project", sn->project, "parent", sn->parent,
+                  "base", sn->base, "deleted", sn->deleted, "evicted", sn->evicted, "manual", sn->manual,
+                  "layer", sn->has_layer, "expiration", (json_int_t)sn->expiration_ms, "created",
+                  (json_int_t)sn->created_ms, "updated", (json_int_t)sn->updated_ms, "used",
+                  (json_int_t)sn->last_used_ms, "size", (json_int_t)sn->size_bytes);
     pthread_mutex_unlock(&st->lock);
     return store(st, "snapshot", sn->id, o);
 }
@@ -257,6 +258,7 @@ static bool load_snapshot(struct state *st, const json_t *o)
     text_into(sn->parent, sizeof sn->parent, o, "parent");
     text_into(sn->base, sizeof sn->base, o, "base");
     sn->deleted = sg_jget_bool(o, "deleted", false);
+    sn->evicted = sg_jget_bool(o, "evicted", false);
     sn->manual = sg_jget_bool(o, "manual", false);
     sn->has_layer = sg_jget_bool(o, "layer", true);
     sn->expiration_ms = sg_jget_int(o, "expiration", 0);

@@ -66,6 +66,16 @@ static bool take_unneeded(void *arg, void *value)
     return true;
 }
 
+static void forget(struct state *st, struct snapshot *sn)
+{
+    pthread_mutex_lock(&st->lock);
+    bool mine = strmap_remove(&st->snapshots, sn->id) != NULL;
+    pthread_mutex_unlock(&st->lock);
+    persist_forget_snapshot(st, sn);
+    if (mine)
+        snapshot_unref(sn);
+}
+
 void snapshots_sweep(struct emulator *emu)
 {
     struct state *st = emu->state;
@@ -83,17 +93,21 @@ void snapshots_sweep(struct emulator *emu)
     for (size_t i = 0; i < w.n; i++) {
         if (layers_remove(emu->layers, w.gone[i]->id))
             sg_log(SG_LOG_WARN, "layer_not_removed", "snapshot", "s", w.gone[i]->id, NULL);
-        persist_snapshot(st, w.gone[i]);
+        if (w.gone[i]->evicted)
+            forget(st, w.gone[i]);
+        else
+            persist_snapshot(st, w.gone[i]);
         snapshot_unref(w.gone[i]);
     }
     free(w.gone);
 }
 
-static void mark_deleted(struct state *st, struct snapshot *sn)
+static void mark_deleted(struct state *st, struct snapshot *sn, bool evicted)
 {
     pthread_mutex_lock(&st->lock);
     bool changed = !sn->deleted;
     sn->deleted = true;
+    sn->evicted = sn->evicted || evicted;
     if (changed)
         sn->updated_ms = sg_wall_ms();
     pthread_mutex_unlock(&st->lock);
@@ -103,7 +117,7 @@ static void mark_deleted(struct state *st, struct snapshot *sn)
 
 void snapshots_delete(struct emulator *emu, struct snapshot *sn)
 {
-    mark_deleted(emu->state, sn);
+    mark_deleted(emu->state, sn, false);
     snapshots_sweep(emu);
 }
 
@@ -149,7 +163,7 @@ static void retain(struct emulator *emu, struct sandbox *sb, const struct keep_l
             pthread_mutex_unlock(&emu->state->lock);
             persist_snapshot(emu->state, list[i]);
         } else if (i >= (size_t)keep->count && keep->delete_evicted) {
-            mark_deleted(emu->state, list[i]);
+            mark_deleted(emu->state, list[i], true);
         }
         snapshot_unref(list[i]);
     }
@@ -214,7 +228,7 @@ void snapshots_delete_orphans(struct emulator *emu, const char *sandbox_uid)
     struct snapshot **list = of_sandbox(emu->state, sandbox_uid, &n);
     for (size_t i = 0; i < n; i++) {
         if (!in_use(emu->state, list[i]->id))
-            mark_deleted(emu->state, list[i]);
+            mark_deleted(emu->state, list[i], false);
         snapshot_unref(list[i]);
     }
     free(list);

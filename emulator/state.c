@@ -337,7 +337,7 @@ static bool want_session(const struct collect *c, void *value)
 static bool want_snapshot(const struct collect *c, void *value)
 {
     const struct snapshot *sn = value;
-    return (!*c->project || !strcmp(sn->project, c->project)) &&
+    return !sn->evicted && (!*c->project || !strcmp(sn->project, c->project)) &&
            (!c->uid || !strcmp(sn->sandbox_uid, c->uid));
 }
 

@@ -126,6 +126,7 @@ struct snapshot {
     char parent[ID_TEXT]; /* "": none */
     char base[64];
     bool deleted, manual, has_layer;
+    bool evicted;          /* deleted by retention: not listed, forgotten with its layer */
     bool needed;           /* scratch of the layer sweep */
     int64_t expiration_ms; /* 0: never; counts from last use */
     int64_t created_ms, updated_ms, last_used_ms;

@@ -158,6 +158,20 @@ test("what is not persistent cannot be resumed, unless a snapshot was taken", as
   assert.equal(gone.json.error.code, "snapshot_not_found");
 });
 
+test("retention keeps the last snapshots and lists no others", async () => {
+  const sandbox = await create({ name: "kept", keepLastSnapshots: { count: 2 } });
+  for (let i = 0; i < 3; i++) {
+    await sandbox.runCommand("touch", [`file-${i}`]); // resumes after the first round
+    await sandbox.stop();
+  }
+  const listed = [];
+  for await (const s of await Snapshot.list({ ...emulator.options, name: "kept" })) listed.push(s);
+  assert.deepEqual(listed.map((s) => s.status), ["created", "created"]);
+  const files = await sandbox.runCommand("ls"); // older layers are still under the newest
+  assert.equal(await files.stdout(), "file-0\nfile-1\nfile-2\n");
+  await sandbox.delete();
+});
+
 test("lists, updates and the file system object", async () => {
   const sandbox = await create({ name: "listed", tags: { group: "one" } });
   const page = await Sandbox.list({ ...emulator.options, sortBy: "name", namePrefix: "listed" });
