@@ -225,7 +225,7 @@ static bool copy(struct upload *u, const struct upload_spec *s)
     char nonce[24];
     if (!sg_random_id(nonce, "", sizeof nonce - 1))
         return false;
-    (void)snprintf(u->temporary, sizeof u->temporary, "%s/.put-%s", GUEST_ROOT, nonce);
+    (void)snprintf(u->temporary, sizeof u->temporary, "%s/.up-put-%s", GUEST_ROOT, nonce);
     return u->target && u->session_id && (u->arch || !s->arch);
 }
 

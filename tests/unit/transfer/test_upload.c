@@ -149,7 +149,7 @@ static void test_upload(void **state)
     struct owner o = {.body = "hello\nworld", .ready = 3};
     struct upload *u = begin(&o, "dir/a file", 0755, true, true);
     assert_non_null(u);
-    assert_int_equal(strncmp(put.path, GUEST_ROOT "/.put-", sizeof GUEST_ROOT "/.put-" - 1), 0);
+    assert_int_equal(strncmp(put.path, GUEST_ROOT "/.up-put-", sizeof GUEST_ROOT "/.up-put-" - 1), 0);
     assert_int_equal(put.w.mode, 0600);
     assert_int_equal(put.w.size, 11);
     assert_false(pump());
