@@ -5,15 +5,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-export async function startEmulator() {
-  const program = process.env.SANDGATE_EMULATOR;
-  const base = process.env.SANDGATE_TEST_BASE;
+export const program = process.env.SANDGATE_EMULATOR;
+export const base = process.env.SANDGATE_TEST_BASE;
+
+export const newState = () => mkdtemp(join(tmpdir(), "sandgate-interop-"));
+
+// With `state`, that directory is used and kept; otherwise a fresh one that stop() removes.
+export async function startEmulator({ args = [], state } = {}) {
   if (!program || !base) throw new Error("SANDGATE_EMULATOR and SANDGATE_TEST_BASE must be set");
-  const state = await mkdtemp(join(tmpdir(), "sandgate-interop-"));
+  const dir = state ?? (await newState());
   const child = spawn(
     program,
-    ["serve", "--listen", "127.0.0.1:0", "--state", state, "--base-from", base, "--json",
-      `--die-with-parent=${process.pid}`],
+    ["serve", "--listen", "127.0.0.1:0", "--state", dir, "--base-from", base, "--json",
+      `--die-with-parent=${process.pid}`, ...args],
     { stdio: ["ignore", "pipe", "inherit"] },
   );
   const ended = new Promise((resolve) => child.once("exit", (code, signal) => resolve({ code, signal })));
@@ -27,11 +31,25 @@ export async function startEmulator() {
     projectId: "prj_local",
     fetch: (url, init) => fetch(String(url).replace("https://vercel.com", ready.url), init),
   };
+  // One call of the API: status and parsed body.
+  const call = async (method, path, body) => {
+    const response = await fetch(ready.url + path, {
+      method,
+      headers: { authorization: `Bearer ${ready.token}`, "content-type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const text = await response.text();
+    const type = response.headers.get("content-type") ?? "";
+    return { status: response.status, type, text, json: type.startsWith("application/json") ? JSON.parse(text) : undefined };
+  };
+  const kill = async (signal) => {
+    child.kill(signal);
+    return ended;
+  };
   const stop = async () => {
-    child.kill("SIGTERM");
-    const how = await ended;
-    await rm(state, { recursive: true, force: true });
+    const how = await kill("SIGTERM");
+    if (!state) await rm(dir, { recursive: true, force: true });
     return how;
   };
-  return { ...ready, options, stop };
+  return { ...ready, state: dir, options, call, kill, stop };
 }
