@@ -168,14 +168,20 @@ static enum MHD_Result discard(struct request *r, size_t *len)
 
 static enum MHD_Result upload_call(struct request *r, const char *data, size_t *len)
 {
-    size_t taken = r->sink->on_data(r->sink_arg, data, *len);
-    r->body_seen += taken;
+    size_t left = *len;
+    do {
+        r->resume_asked = false; /* a sink may find room again while it is still being told */
+        size_t taken = r->sink->on_data(r->sink_arg, data, left);
+        taken = taken < left ? taken : left;
+        data += taken;
+        left -= taken;
+    } while (left && r->resume_asked && !answered(r));
     if (answered(r)) {
         r->body_seen = 0;
         return discard(r, len);
     }
-    *len -= taken < *len ? taken : *len;
-    return *len ? wait_for_answer(r) : MHD_YES;
+    *len = left;
+    return left ? wait_for_answer(r) : MHD_YES;
 }
 
 static enum MHD_Result body_call(struct request *r, const char *data, size_t *len)

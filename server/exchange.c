@@ -189,5 +189,6 @@ void ex_receive(struct exchange *ex, const struct ex_sink *sink, void *arg)
 
 void ex_receive_resume(struct exchange *ex)
 {
+    request_of(ex)->resume_asked = true;
     request_wake(request_of(ex));
 }

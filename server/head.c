@@ -1,8 +1,6 @@
 /* Everything that is decided from the head alone: gate, router, authentication, handshake, body limits. */
 #include "server/internal.h"
 
-#include "base/crypto.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -43,13 +41,11 @@ static bool id_valid(const char *s)
     return len > 0 && len <= REQUEST_ID_MAX && strspn(s, allowed) == len;
 }
 
-static void set_request_id(struct request *r)
+static void take_request_id(struct request *r)
 {
     const char *given = ex_header(&r->ex, "X-Request-Id");
     if (given && id_valid(given))
         memcpy(r->request_id, given, strlen(given) + 1);
-    else if (!sg_random_id(r->request_id, "req_", 20))
-        memcpy(r->request_id, "req_unknown", sizeof "req_unknown");
 }
 
 static enum sg_code run_gate(struct request *r, const struct collect *c, const char *method,
@@ -174,7 +170,7 @@ void head_process(struct request *r, const char *method, const char *version)
     } else {
         rc = sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request head");
     }
-    set_request_id(r);
+    take_request_id(r);
     if (!rc)
         rc = run_gate(r, &c, method, version, &e);
     if (rc) {

@@ -121,6 +121,7 @@ struct request {
 
     const struct ex_sink *sink;
     void *sink_arg;
+    bool resume_asked;
 
     struct answer answer;
     uint64_t bytes_sent;

@@ -1,6 +1,7 @@
 #include "server/internal.h"
 
 #include "base/clock.h"
+#include "base/crypto.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,8 @@ struct request *request_new(struct http_server *srv, const char *raw)
     r->deadline_ms = r->start_ns / 1000000 + (int64_t)srv->cfg.request_timeout_ms;
     r->ex.gw = srv->gw;
     r->ex.method = "?";
+    if (!sg_random_id(r->request_id, "req_", 20)) /* unless the head brings one */
+        memcpy(r->request_id, "req_unknown", sizeof "req_unknown");
     r->ex.request_id = r->request_id;
     r->ex.content_length = -1;
     sg_buf_init(&r->body, srv->cfg.max_json_body);

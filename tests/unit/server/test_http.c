@@ -1,6 +1,8 @@
 /* The HTTP front as a client sees it: routing, auth, bodies, problem documents. */
 #include "harness.h"
 
+#include "base/log.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -480,7 +482,7 @@ static void slow_requests_time_out(void **state)
     fd = client_connect(h);
     client_puts(fd, "GET /open HTTP/1.1\r\nHost: te"); /* the head never ends */
     client_reply(fd, &r, false);
-    assert_int_equal(r.status, 408);
+    assert_problem(&r, 408, "request_timeout");
     assert_true(client_sees_end(fd));
     reply_free(&r);
     close(fd);
@@ -582,6 +584,61 @@ static void a_handler_may_answer_later(void **state)
     close(fd);
 }
 
+/* P49: one line per request, and no credential in it wherever the client put it. */
+static void p49_access_log_lines(void **state)
+{
+    (void)state;
+    harness_wait(h, no_requests, NULL); /* of the tests before */
+    char path[] = "/tmp/sg-log-XXXXXX";
+    int file = mkstemp(path), saved = dup(STDERR_FILENO);
+    assert_true(file >= 0 && saved >= 0);
+    unlink(path);
+    dup2(file, STDERR_FILENO);
+    sg_log_set_level(SG_LOG_INFO);
+    struct reply r;
+    exchange_once(h, "GET /v1/echo/logged?q=private HTTP/1.1\r\n" HOST AUTH "X-Request-Id: id-1\r\n\r\n", &r);
+    reply_free(&r);
+    exchange_once(h, "GET /open?token=hunter2 HTTP/1.1\r\n" HOST "X-Request-Id: id-2\r\n\r\n", &r);
+    reply_free(&r);
+    harness_wait(h, no_requests, NULL);
+    sg_log_set_level(SG_LOG_ERROR);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    char text[8192];
+    ssize_t n = pread(file, text, sizeof text - 1, 0);
+    close(file);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_null(strstr(text, "private"));
+    assert_null(strstr(text, "hunter2"));
+    assert_null(strstr(text, TOKEN));
+    static const struct {
+        const char *id, *path, *code;
+        int status;
+    } expected[] = {{"id-1", "/v1/echo/logged", NULL, 200}, {"id-2", "/open", "credential_in_url", 400}};
+    char *at = text;
+    for (size_t i = 0; i < 2; i++) {
+        char *end = strchr(at, '\n');
+        assert_non_null(end);
+        json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
+        assert_non_null(line);
+        assert_string_equal(json_string_value(json_object_get(line, "event")), "request");
+        assert_string_equal(json_string_value(json_object_get(line, "request_id")), expected[i].id);
+        assert_string_equal(json_string_value(json_object_get(line, "method")), "GET");
+        assert_string_equal(json_string_value(json_object_get(line, "path")), expected[i].path);
+        assert_int_equal(json_integer_value(json_object_get(line, "status")), expected[i].status);
+        assert_true(json_is_integer(json_object_get(line, "duration_ms")));
+        assert_true(json_integer_value(json_object_get(line, "bytes")) > 10);
+        if (expected[i].code)
+            assert_string_equal(json_string_value(json_object_get(line, "code")), expected[i].code);
+        else
+            assert_string_equal(json_string_value(json_object_get(line, "principal")), "abcdefghijkl");
+        json_decref(line);
+        at = end + 1;
+    }
+    assert_string_equal(at, "");
+}
+
 static void absolute_form_targets_work(void **state)
 {
     (void)state;
@@ -662,6 +719,7 @@ int main(void)
         cmocka_unit_test(workers_overload_is_told),
         cmocka_unit_test(a_waiting_handler_hears_that_the_client_left),
         cmocka_unit_test(a_handler_may_answer_later),
+        cmocka_unit_test(p49_access_log_lines),
         cmocka_unit_test(absolute_form_targets_work),
         cmocka_unit_test(port_in_use_is_a_sentence),
         cmocka_unit_test(a_burst_of_128_ready_sockets_is_served),

@@ -113,7 +113,7 @@ struct sink {
     struct exchange *ex;
     size_t got, per_call, pauses;
     size_t refuse_at; /* 0: never */
-    bool wrong, ended, paused, busy;
+    bool wrong, ended, paused, busy, resume_inside;
     int gone;
 };
 
@@ -132,6 +132,10 @@ static size_t on_data(void *arg, const char *data, size_t len)
         (void)sg_fail(&e, SG_E_NO_SPACE, SG_NOT_STARTED, "full");
         s->busy = false;
         ex_fail(s->ex, &e);
+        return n;
+    }
+    if (s->resume_inside && n < len) {
+        ex_receive_resume(s->ex);
         return n;
     }
     if (n < len) {
@@ -179,6 +183,13 @@ static void upload_slow(struct exchange *ex)
     ex_receive(ex, &events, &sink);
 }
 
+static void upload_resumed_inside(struct exchange *ex)
+{
+    begin_sink(ex, 100, 0);
+    sink.resume_inside = true;
+    ex_receive(ex, &events, &sink);
+}
+
 /* The sink is only offered when the test says so. */
 static void upload_later(struct exchange *ex)
 {
@@ -200,6 +211,7 @@ static const struct route table[] = {
     {"GET", "/late-end", ROUTE_LOOP, AUTH_NONE, BODY_NONE, sized_late_end},
     {"PUT", "/upload", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW, upload},
     {"PUT", "/slow", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW, upload_slow},
+    {"PUT", "/inside", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW, upload_resumed_inside},
     {"PUT", "/later", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW, upload_later},
     {"PUT", "/refused", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW, upload_refused_midway},
 };
@@ -464,6 +476,23 @@ static void a_slow_sink_holds_the_client_back(void **state)
     free(body);
 }
 
+static void a_resume_from_inside_the_sink_is_not_lost(void **state)
+{
+    (void)state;
+    char *body = patterned(100000);
+    int fd = client_connect(h);
+    put_head(fd, "/inside", 100000, "");
+    client_send(fd, body, 100000);
+    struct reply r;
+    client_reply(fd, &r, false);
+    assert_int_equal(r.status, 201);
+    assert_int_equal(sink.got, 100000);
+    assert_false(sink.wrong);
+    reply_free(&r);
+    close(fd);
+    free(body);
+}
+
 static void a_chunked_upload_and_a_late_sink(void **state)
 {
     (void)state;
@@ -550,6 +579,7 @@ int main(void)
         cmocka_unit_test(head_of_a_stream_ends_the_producer),
         cmocka_unit_test(an_upload_of_64_mib_arrives_whole),
         cmocka_unit_test(a_slow_sink_holds_the_client_back),
+        cmocka_unit_test(a_resume_from_inside_the_sink_is_not_lost),
         cmocka_unit_test(a_chunked_upload_and_a_late_sink),
         cmocka_unit_test(a_refusal_in_the_middle_reaches_a_sending_client),
         cmocka_unit_test(an_uploader_that_leaves_is_told_to_the_sink),

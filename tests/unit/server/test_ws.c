@@ -83,7 +83,16 @@ static void attach(struct exchange *ex)
                calloc(1, sizeof(struct echo)));
 }
 
+/* Decides later. */
+static struct exchange *thinking;
+
+static void think(struct exchange *ex)
+{
+    thinking = ex;
+}
+
 static const struct route table[] = {
+    {"GET", "/later", ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, think},
     {"GET", "/ws", ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, attach},
 };
 
@@ -93,7 +102,7 @@ static int setup(void **state)
 {
     (void)state;
     static const struct http_server_config cfg = {.ws_ping_ms = 300, .max_websockets = 50};
-    h = harness_start(&cfg, table, 1);
+    h = harness_start(&cfg, table, sizeof table / sizeof *table);
     return 0;
 }
 
@@ -242,6 +251,14 @@ static bool none_open(void *arg)
     return s.websockets == 0 && s.connections == 0 && opened == closed;
 }
 
+static bool nothing_left(void *arg)
+{
+    (void)arg;
+    struct http_stats s;
+    http_server_stats(harness_server(h), &s);
+    return s.websockets == 0 && s.connections == 0 && s.requests == 0;
+}
+
 /* ---- handshake ---- */
 
 static void refused_handshakes_are_problem_documents(void **state)
@@ -313,6 +330,51 @@ static void the_number_of_sockets_is_limited(void **state)
     for (size_t i = 0; i < 50; i++)
         close(fds[i]);
     harness_wait(h, none_open, NULL);
+}
+
+static bool is_thinking(void *arg)
+{
+    (void)arg;
+    return thinking != NULL;
+}
+
+static void upgrade_now(void *arg)
+{
+    (void)arg;
+    attach(thinking);
+    thinking = NULL;
+}
+
+static void a_handler_may_upgrade_later_or_too_late(void **state)
+{
+    (void)state;
+    static const char request[] = "GET /later HTTP/1.1\r\n" HOST AUTH KEY UPGRADE OFFER "\r\n";
+    int fd = client_connect(h);
+    client_puts(fd, request);
+    harness_wait(h, is_thinking, NULL);
+    harness_on_loop(h, upgrade_now, NULL);
+    struct reply r;
+    client_reply(fd, &r, false);
+    assert_int_equal(r.status, 101);
+    reply_free(&r);
+    send_frame(fd, 0x82, "x", 1);
+    expect_data(fd, 0x82, "x", 1);
+    close(fd);
+    harness_wait(h, none_open, NULL);
+    for (int i = 0; i < 2; i++) {
+        int closed_before = closed, opened_before = opened;
+        fd = client_connect(h);
+        client_puts(fd, request);
+        harness_wait(h, is_thinking, NULL);
+        struct linger now = {1, 0};
+        if (i)
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(fd);
+        harness_on_loop(h, upgrade_now, NULL); /* to nobody */
+        harness_wait(h, nothing_left, NULL);
+        assert_int_equal(closed, closed_before + 1);
+        opened = opened_before + 1; /* it may or may not have opened; it has closed */
+    }
 }
 
 /* ---- messages ---- */
@@ -592,6 +654,7 @@ int main(void)
         cmocka_unit_test(refused_handshakes_are_problem_documents),
         cmocka_unit_test(p49_a_token_may_come_as_subprotocol),
         cmocka_unit_test(the_number_of_sockets_is_limited),
+        cmocka_unit_test(a_handler_may_upgrade_later_or_too_late),
         cmocka_unit_test(echo_of_all_sizes),
         cmocka_unit_test(fragments_with_a_ping_between),
         cmocka_unit_test(a_frame_sent_with_the_handshake_is_kept),
