@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -31,7 +32,8 @@ struct sock {
     int fd;
     int want;   /* UV_READABLE…: what libcurl waits for; 0 while idle */
     int active; /* what the poll handle is started for */
-    bool ours;  /* opened by on_open, ends with on_close */
+    bool ours;  /* opened by on_open, ends with on_close or when found gone */
+    ino_t ino;  /* ours: which socket the descriptor meant when it was opened */
     bool has_poll;
 };
 
@@ -135,6 +137,14 @@ static void sock_drop(struct sock *s)
     uv_close((uv_handle_t *)&s->poll, on_sock_closed);
 }
 
+/* libcurl (7.88) closes a socket that was still connecting without a word to on_close: when a call is cancelled
+ * or refused, or another address wins.  The descriptor is then free, or means something else already. */
+static bool sock_gone(const struct sock *s)
+{
+    struct stat st;
+    return fstat(s->fd, &st) != 0 || st.st_ino != s->ino;
+}
+
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct sock *s = poll->data;
@@ -186,7 +196,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *un
         if (!s)
             return 0;
         s->want = 0;
-        if (!s->ours)
+        if (!s->ours || sock_gone(s))
             sock_drop(s);
         return 0;
     }
@@ -205,12 +215,17 @@ static curl_socket_t on_open(void *arg, curlsocktype purpose, struct curl_sockad
     int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
     if (fd < 0)
         return CURL_SOCKET_BAD;
-    struct sock *s = sock_make(m, fd);
+    struct stat st;
+    struct sock *stale = sock_find(m->t, fd);
+    if (stale)
+        sock_drop(stale); /* the descriptor is new: what it meant before is gone */
+    struct sock *s = fstat(fd, &st) == 0 ? sock_make(m, fd) : NULL;
     if (!s) {
         close(fd);
         return CURL_SOCKET_BAD;
     }
     s->ours = true;
+    s->ino = st.st_ino;
     if (a->socktype == SOCK_STREAM && a->family != AF_UNIX) {
         int count = KEEPALIVE_COUNT;
         unsigned ms = USER_TIMEOUT_MS;
