@@ -47,7 +47,7 @@ static void make_tail(struct follower *f)
     struct command *c = f->command;
     if (f->bare)
         command_line(&f->line, c, "}");
-    else if (c->cut)
+    else if (command_was_cut(c))
         error_line(&f->line, "sandbox_stream_closed",
                    "Sandbox stream was closed and is not accepting commands.");
     else if (cmdlog_lost(&c->log))

@@ -119,6 +119,21 @@ bool command_finished(struct command *c)
     return finished;
 }
 
+void command_mark_cut(struct command *c)
+{
+    pthread_mutex_lock(&c->log.lock);
+    c->cut = !c->finished;
+    pthread_mutex_unlock(&c->log.lock);
+}
+
+bool command_was_cut(struct command *c)
+{
+    pthread_mutex_lock(&c->log.lock);
+    bool cut = c->cut;
+    pthread_mutex_unlock(&c->log.lock);
+    return cut;
+}
+
 /* ---- environment ---- */
 
 /* A growing list of "K=V" in one JSON object, so that later values win. */

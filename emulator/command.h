@@ -33,9 +33,9 @@ struct command {
     pid_t pid;             /* sandbox->lock */
     atomic_bool exited;    /* wait_status is valid */
     int wait_status;
-    bool cut; /* the session stopped while it ran; written before its end */
     /* log.lock */
     bool finished;
+    bool cut; /* the session was stopped before it finished */
     int exit_code;
     int64_t duration_ms;
     struct cmdlog log;
@@ -70,6 +70,9 @@ void command_drop_all(struct session *s);
 /* The documented Command object. */
 void command_render(struct sg_buf *out, struct command *c);
 bool command_finished(struct command *c);
+/* The session is being stopped: what has not finished yet is cut. */
+void command_mark_cut(struct command *c);
+bool command_was_cut(struct command *c);
 /* Signals the command's process group. */
 int command_kill(struct session *s, struct command *c, int signal_number, struct api_error *e);
 /* Stdin as section "stdin" of the API says: offset -1 appends.  Blocks up to 30 s. */

@@ -329,8 +329,7 @@ static bool begin_stop(struct session *s, enum stop_kind kind, struct box **box)
     while (s->users)
         pthread_cond_wait(&sb->idle, &sb->lock);
     for (struct command *c = s->commands; c; c = c->next)
-        if (!command_finished(c))
-            c->cut = true;
+        command_mark_cut(c);
     *box = s->box;
     pthread_mutex_unlock(&sb->lock);
     return true;
