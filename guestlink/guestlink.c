@@ -67,6 +67,7 @@ struct guestlink {
     struct guest_call_list ready; /* waited for an upload that is over; started by `pump` */
     struct sg_timer *pump;
     LIST_HEAD(, guest_call) all;
+    bool closing;
 };
 
 static enum sg_code run_command(struct guest_call *c, struct sg_error *e);
@@ -440,6 +441,10 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
                                     const struct guest_events *ev, void *arg, struct sg_error *e)
 {
     const char *arch = a->arch ? a->arch : "amd64";
+    if (g->closing) {
+        (void)sg_fail(e, SG_E_DRAINING, SG_NOT_SENT, "The gateway is shutting down.");
+        return NULL;
+    }
     const struct guest_blob *blob = g->find_blob(arch);
     if (!blob) {
         (void)sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
@@ -525,8 +530,11 @@ void guestlink_free(struct guestlink *g)
     if (!g)
         return;
     struct guest_call *c;
+    struct sg_error e;
+    g->closing = true;
+    (void)sg_fail(&e, SG_E_DRAINING, SG_OUTCOME_UNKNOWN, "The gateway is shutting down.");
     while ((c = LIST_FIRST(&g->all)))
-        call_die(c);
+        call_end(c, &e);
     sg_timer_free(g->pump);
     hosts_free(&g->hosts);
     free(g);

@@ -17,6 +17,7 @@ struct guestlink;
 /* NULL when out of memory.  The client must outlive it. */
 struct guestlink *guestlink_new(struct sg_loop *loop, struct vercel_client *client);
 /* Calls in flight end without a callback: their owners must have gone before. */
+/* Every call in flight ends with DRAINING first. */
 void guestlink_free(struct guestlink *g);
 struct vercel_client *guestlink_client(struct guestlink *g);
 
