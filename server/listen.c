@@ -5,13 +5,20 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BACKLOG = 1024, HOST_MAX = 256 };
+enum {
+    BACKLOG = 1024,
+    HOST_MAX = 256,
+    KEEPALIVE_IDLE_S = 60,
+    KEEPALIVE_INTERVAL_S = 20,
+    KEEPALIVE_COUNT = 3,
+};
 
 static int split(const char *address, char host[HOST_MAX], char port[8])
 {
@@ -43,8 +50,13 @@ static int open_one(const struct addrinfo *ai)
     int fd = socket(ai->ai_family, ai->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, ai->ai_protocol);
     if (fd < 0)
         return -1;
-    int on = 1;
+    int on = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, count = KEEPALIVE_COUNT;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    /* Accepted sockets inherit these: a peer that vanished without a word must not hold a stream for ever. */
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
     if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
     int saved = errno;

@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 
-enum { KEY_LEN = 24, ACCEPT_LEN = 28 };
+enum { KEY_LEN = 24, ACCEPT_LEN = 28, RETRY_MS = 1000 };
 
 static const char bearer_prefix[] = "sandgate.bearer.";
 
@@ -117,6 +117,8 @@ bool upgrade_check(struct request *r)
         (void)response_header_set(r, "Upgrade", "websocket");
         (void)response_header_set(r, "Sec-WebSocket-Version", "13");
     }
+    if (rc == SG_E_OVERLOADED || rc == SG_E_DRAINING)
+        e.retry_after_ms = RETRY_MS;
     ex_fail(&r->ex, &e);
     return false;
 }

@@ -5,6 +5,8 @@
 #include "server/ws_codec.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -436,6 +438,8 @@ void ws_start(struct ws *ws, int fd, const void *early, size_t early_len)
         return;
     }
     ws->fd = fd;
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* a turn's frames leave together anyway */
     ws->poll.data = ws;
     ws->timer = sg_timer_new(ws->group->loop, on_timer, ws);
     if (!ws->timer || uv_poll_start(&ws->poll, UV_READABLE, on_poll)) {

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@ enum { BIG = 64 * 1024 * 1024, PIECE = 32 * 1024 };
 /* ---- producer: writes BIG patterned bytes, honouring EX_STREAM_HIGH ---- */
 
 struct producer {
+    struct producer *older;
     struct ex_stream *s;
     size_t written, total, peak;
     bool stall; /* never ends by itself */
@@ -64,9 +66,9 @@ static void on_gone(void *arg)
 
 static struct producer *begin(struct exchange *ex, size_t total, int64_t length, bool stall)
 {
-    free(last);
-    last = calloc(1, sizeof *last);
-    struct producer *p = last;
+    struct producer *p = calloc(1, sizeof *p);
+    p->older = last;
+    last = p;
     p->total = total;
     p->stall = stall;
     p->s = ex_stream_begin(ex, 200, "application/octet-stream", length, on_drain, on_gone, p);
@@ -229,7 +231,11 @@ static int teardown(void **state)
 {
     (void)state;
     harness_stop(h);
-    free(last);
+    while (last) {
+        struct producer *p = last;
+        last = p->older;
+        free(p);
+    }
     return 0;
 }
 
@@ -252,7 +258,7 @@ static bool producer_told(void *arg)
 static bool producer_waits(void *arg)
 {
     size_t *before = arg;
-    size_t now = last ? last->written : 0;
+    size_t now = last && last->total == BIG ? last->written : 0;
     bool same = now == *before && now > 0;
     *before = now;
     return same;
@@ -277,6 +283,14 @@ static bool sink_begun(void *arg)
 }
 
 /* ---- streamed answers ---- */
+
+static void put_head(int fd, const char *path, size_t len, const char *more)
+{
+    char head[512];
+    snprintf(head, sizeof head, "PUT %s HTTP/1.1\r\n" HOST AUTH "Content-Length: %zu\r\n%s\r\n", path, len,
+             more);
+    client_puts(fd, head);
+}
 
 static void read_big(const char *path, bool slow)
 {
@@ -382,6 +396,40 @@ static void head_of_a_stream_ends_the_producer(void **state)
     harness_wait(h, no_requests, NULL);
 }
 
+static int64_t cpu_ms(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000 + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1000;
+}
+
+/* Readiness that nobody wants must not keep the loop turning. */
+static void a_server_with_nothing_to_do_sleeps(void **state)
+{
+    (void)state;
+    int fds[4];
+    for (size_t i = 0; i < 4; i++)
+        fds[i] = client_connect(h);
+    client_puts(fds[1], "GET /endless HTTP/1.1\r\n" HOST "\r\nGET /pipelined HTTP/1.1\r\n"); /* suspended */
+    char c[10];
+    assert_true(recv(fds[1], c, sizeof c, 0) > 0);
+    client_puts(fds[2],
+                "GET /big HTTP/1.1\r\n" HOST "\r\nGET /pipelined HTTP/1.1\r\n"); /* blocked in writing */
+    size_t before = 0;
+    harness_wait(h, producer_waits, &before);
+    sink = (struct sink){0};
+    put_head(fds[3], "/slow", 100000, ""); /* paused */
+    char data[6000] = "";
+    client_send(fds[3], data, sizeof data);
+    harness_wait(h, sink_paused, NULL);
+    int64_t used = cpu_ms();
+    usleep(500000); /* the thing measured, not a wait for something */
+    assert_true(cpu_ms() - used < 100);
+    for (size_t i = 0; i < 4; i++)
+        close(fds[i]);
+    harness_wait(h, no_requests, NULL);
+}
+
 /* ---- uploads ---- */
 
 static char *patterned(size_t len)
@@ -390,14 +438,6 @@ static char *patterned(size_t len)
     assert_non_null(p);
     fill(p, 0, len);
     return p;
-}
-
-static void put_head(int fd, const char *path, size_t len, const char *more)
-{
-    char head[512];
-    snprintf(head, sizeof head, "PUT %s HTTP/1.1\r\n" HOST AUTH "Content-Length: %zu\r\n%s\r\n", path, len,
-             more);
-    client_puts(fd, head);
 }
 
 static void resume_sink(void *arg)
@@ -577,6 +617,7 @@ int main(void)
         cmocka_unit_test(an_aborted_stream_is_seen_as_cut),
         cmocka_unit_test(a_sized_stream_may_end_after_its_last_byte_was_sent),
         cmocka_unit_test(head_of_a_stream_ends_the_producer),
+        cmocka_unit_test(a_server_with_nothing_to_do_sleeps),
         cmocka_unit_test(an_upload_of_64_mib_arrives_whole),
         cmocka_unit_test(a_slow_sink_holds_the_client_back),
         cmocka_unit_test(a_resume_from_inside_the_sink_is_not_lost),
