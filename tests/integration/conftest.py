@@ -45,9 +45,17 @@ class Stack:
             found.end()
         return self.get("gateway", lambda: Gateway(self.new_directory("gateway"), up.url, up.token))
 
+    def no_secret_in(self, process):
+        """P50: over all tests of this worker, at the most verbose level."""
+        secrets = {name: p.token for name, p in self.running.items()}
+        for name, token in secrets.items():
+            assert token.rsplit("_", 1)[-1] not in process.text(), f"the {name}'s token is in {process.log}"
+
     def end(self):
         codes = {name: self.running[name].end() for name in ("gateway", "emulator") if name in self.running}
         bad = {name: code for name, code in codes.items() if code != 0}
+        for process in self.running.values():
+            self.no_secret_in(process)
         assert not bad, "\n".join(f"{name} ended with {code}:\n{self.running[name].text()[-6000:]}"
                                   for name, code in bad.items())
 

@@ -165,6 +165,50 @@ def test_stop_without_waiting(api):
                        json={"wait_ms": 25001})["pointer"] == "/wait_ms"
 
 
+def test_resume_waits_out_a_stop_C2(api, emulator):
+    box = api.sandbox()
+    api.put(box, "f", b"kept")
+    emulator.fault({"delay_ms": 800}, method="POST", path_regex="/stop$")
+    assert api.call("POST", f"/v1/sandboxes/{box}/stop", json={"wait_ms": 0}).status_code == 202
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(api.stop, box)
+        stopping.result()
+    assert api.resume(box)["status"] == "running"
+    assert api.file(box, "f") == b"kept"
+
+
+def test_lost_answers_of_stop_and_destroy_C2_U9(api, emulator):
+    """Repeating these is safe, so the gateway does."""
+    box = api.sandbox()
+    emulator.fault({"lose_answer": True}, method="POST", path_regex="/stop$", times=1)
+    assert api.stop(box)["status"] == "stopped"
+    emulator.fault({"lose_answer": True}, method="DELETE", times=1)
+    api.destroy(box)
+    api.refused("GET", f"/v1/sandboxes/{box}", 404, "sandbox_not_found")
+
+
+def test_lost_answer_of_create_is_not_repeated_P57(api, emulator):
+    name = "t-" + secrets.token_hex(8)
+    api.made.append(name)
+    emulator.fault({"lose_answer": True}, method="POST", path_regex="/sandboxes$", times=1)
+    with emulator.calls() as calls:
+        answer = api.call("POST", "/v1/sandboxes", json={"name": name})
+    assert answer.status_code >= 500 and answer.json()["outcome"] == "unknown"
+    assert calls.seen() == [("POST", "sandboxes")]
+    assert api.create(status=200, name=name, if_exists="get")["created"] is False
+
+
+def test_head_is_get_without_a_body(api):
+    box = api.sandbox()
+    answer = api.ok("HEAD", f"/v1/sandboxes/{box}")
+    assert answer.content == b"" and int(answer.headers["Content-Length"]) > 100
+    api.put(box, "f", b"x" * 100000)
+    answer = api.ok("HEAD", f"/v1/sandboxes/{box}/files/content", params={"path": "f"})
+    assert answer.content == b""
+    assert api.call("HEAD", f"/v1/sandboxes/{box}/files/content", params={"path": "none"}).status_code == 404
+    assert api.file(box, "f") == b"x" * 100000
+
+
 def test_list_pages_and_filters(api):
     prefix = "t-" + secrets.token_hex(6)
     names = [f"{prefix}-{i}" for i in range(3)]

@@ -119,6 +119,18 @@ def test_output_right_after_start_P20(api, box):
         assert api.output(box, pid).content in (b"", b"x\n")
 
 
+def test_output_survives_cuts_of_the_upstream(api, box, emulator):
+    data = secrets.token_bytes(3 * MIB)
+    api.put(box, "f", data)
+    pid = api.start(box, "cat", "f")
+    api.wait(box, pid)
+    for after in (0, 100, 100000, 2 * MIB):
+        emulator.fault({"cut_after_bytes": after}, method="POST", path_regex="/cmd$", times=1)
+    with emulator.calls() as calls:
+        assert api.output(box, pid).content == data
+    assert len(calls) == 5, calls.seen()
+
+
 def test_evicted_output_is_410_with_the_oldest_offset(api, box):
     pid = api.start(box, shell="head -c 1000000 /dev/zero", retention={"bytes": 65536})
     record = api.wait(box, pid)
