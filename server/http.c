@@ -13,6 +13,7 @@
 enum {
     POOL_SIZE = 16384, /* per connection: long tokens and cookies fit, and all of it becomes resident */
     WORKER_STACK = 256 * 1024,
+    JSON_BODY_DEFAULT = 1024 * 1024,
     ROUNDS = 4,
     SWEEP_MS = 1000,
     SWEEP_DRAIN_MS = 50,
@@ -335,7 +336,7 @@ static void take_config(struct http_server *srv, const struct http_server_config
     c->workers = or_default(c->workers, 512);
     c->worker_queue = or_default(c->worker_queue, 1024);
     if (!c->max_json_body)
-        c->max_json_body = 1024 * 1024;
+        c->max_json_body = JSON_BODY_DEFAULT;
     if (!c->idle_timeout_ms)
         c->idle_timeout_ms = 75000;
     if (!c->request_timeout_ms)

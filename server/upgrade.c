@@ -150,10 +150,12 @@ void ex_upgrade(struct exchange *ex, const char *protocol, const struct ws_event
               response_header_set(r, "Sec-WebSocket-Accept", accept) &&
               (!protocol || response_header_set(r, "Sec-WebSocket-Protocol", protocol));
     if (!ok) {
-        /* The end of the request tells on_closed. */
+        bool nobody = !r->ws; /* otherwise the end of the request tells on_closed */
         struct sg_error e;
         sg_fail(&e, SG_E_INTERNAL, SG_NOT_SENT, "the WebSocket could not be set up");
         ex_fail(ex, &e);
+        if (nobody)
+            ev->on_closed(arg);
         return;
     }
     r->answer = (struct answer){ANSWER_UPGRADE, 101, NULL, NULL, 0, SG_OK};

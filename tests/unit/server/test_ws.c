@@ -382,10 +382,11 @@ static void a_handler_may_upgrade_later_or_too_late(void **state)
 static void echo_of_all_sizes(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {0, 1, 125, 126, 65535, 65536, 200000, 1024 * 1024};
-    unsigned char *data = malloc(1024 * 1024);
+    enum { BIGGEST = 1024 * 1024 };
+    static const size_t sizes[] = {0, 1, 125, 126, 65535, 65536, 200000, BIGGEST};
+    unsigned char *data = malloc(BIGGEST);
     assert_non_null(data);
-    for (size_t i = 0; i < 1024 * 1024; i++)
+    for (size_t i = 0; i < BIGGEST; i++)
         data[i] = (unsigned char)(i * 31 + i / 256);
     int fd = ws_connect();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -648,6 +649,27 @@ static void drain_tells_sockets_and_ends_idle_connections(void **state)
     harness_wait(h, none_open, NULL);
 }
 
+/* The server ends while a handler still thinks: what it hands over then must not leak. */
+static void an_upgrade_after_the_end_is_told_closed(void **state)
+{
+    (void)state;
+    struct harness *outer = h;
+    h = harness_start(NULL, table, sizeof table / sizeof *table);
+    int fd = client_connect(h);
+    client_puts(fd, "GET /later HTTP/1.1\r\n" HOST AUTH KEY UPGRADE OFFER "\r\n");
+    harness_wait(h, is_thinking, NULL);
+    harness_stop(h);
+    h = outer;
+    assert_true(client_sees_end(fd));
+    int before = closed;
+    struct exchange *ex = thinking;
+    thinking = NULL;
+    ex_upgrade(ex, "sandgate.v1", &events, calloc(1, sizeof(struct echo)));
+    assert_int_equal(closed, before + 1);
+    opened++; /* never was: none_open compares the two */
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -655,6 +677,7 @@ int main(void)
         cmocka_unit_test(p49_a_token_may_come_as_subprotocol),
         cmocka_unit_test(the_number_of_sockets_is_limited),
         cmocka_unit_test(a_handler_may_upgrade_later_or_too_late),
+        cmocka_unit_test(an_upgrade_after_the_end_is_told_closed),
         cmocka_unit_test(echo_of_all_sizes),
         cmocka_unit_test(fragments_with_a_ping_between),
         cmocka_unit_test(a_frame_sent_with_the_handshake_is_kept),

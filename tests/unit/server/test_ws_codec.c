@@ -133,9 +133,8 @@ static size_t random_text(unsigned char *out, size_t cap)
     unsigned fair = rnd(4);
     while (n + 10 < cap && rnd(12)) {
         const char *p = parts[rnd(fair ? 6 : 11)];
-        size_t len = strlen(p);
-        memcpy(out + n, p, len);
-        n += len;
+        while (*p)
+            out[n++] = (unsigned char)*p++;
     }
     return n;
 }
