@@ -184,3 +184,24 @@ def test_stop_closes_watchers_with_4010(api, box):
         api.stop(box)
         a.until_close()
     assert a.closed == 4010
+
+
+def test_a_watcher_that_never_reads_stops_nobody_P12(api, box):
+    pid = api.start(box, shell="head -c 16777216 /dev/zero; echo done >&2")
+    with api.attach(box, pid) as idle, api.attach(box, pid) as busy:
+        busy.until_close()
+        assert len(busy.data["stdout"]) == 16 * MIB and busy.message("exit")["exit_code"] == 0
+        assert idle.messages == [] and api.run(box, "echo", "x")["out"] == b"x\n"
+
+
+def test_silent_process_takes_any_number_of_attaches_P18(api, box):
+    pid = api.start(box, "sleep", "600")
+    for _ in range(20):
+        with api.attach(box, pid) as a:
+            assert a.next() == "hello" and a.message("hello")["state"] == "running"
+    api.signal(box, pid, "KILL")
+
+
+def test_unfinished_heredoc_fails_alone_P24(api, box):
+    api.run(box, shell="cat <<EOF_THAT_NEVER_COMES\nbody")
+    assert api.run(box, "echo", "next")["out"] == b"next\n"
