@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -355,8 +354,9 @@ static void take_cpus(unsigned vcpus, unsigned seq)
 
 static int become_root(bool single_id)
 {
-    if (!single_id && (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0))
-        return errno;
+    int e = single_id ? 0 : agent_set_ids(0, 0, false);
+    if (e != 0)
+        return e;
     /* After the change of ids, which clears it: the box ends with the spawner. */
     return prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ? errno : 0;
 }

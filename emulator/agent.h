@@ -71,6 +71,10 @@ int agent_root(const struct agent_boot *boot, const struct agent_layer_fds *fds,
 /* In the current root: the user, sudo rules and directories every box has.  Idempotent; follows no symlink in
  * the last component. */
 int agent_prepare_root(bool single_id, const char **what);
+/* Changes all ids, with the group as the only supplementary one or none.  By raw system calls: the C library's own
+ * wait for threads that it believes in, and a process made by clone3 from a threaded one (as under a sanitizer)
+ * does not have them. */
+int agent_set_ids(uint32_t uid, uint32_t gid, bool with_group);
 /* Turns this process into uid 0 or the sandbox user with the capabilities and filter of a program. */
 int agent_become(const struct agent_identity *id, uint32_t uid);
 /* Builds the seccomp program; the caller keeps it for ever. */

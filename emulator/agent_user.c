@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define USER "vercel-sandbox"
@@ -205,6 +205,15 @@ static int drop_bounding(void)
     return 0;
 }
 
+int agent_set_ids(uint32_t uid, uint32_t gid, bool with_group)
+{
+    gid_t group = gid;
+    if (syscall(SYS_setgroups, with_group ? 1 : 0, &group) != 0 ||
+        syscall(SYS_setresgid, gid, gid, gid) != 0 || syscall(SYS_setresuid, uid, uid, uid) != 0)
+        return box_errno();
+    return 0;
+}
+
 int agent_become(const struct agent_identity *id, uint32_t uid)
 {
     if (id->plain_root >= 0)
@@ -217,12 +226,7 @@ int agent_become(const struct agent_identity *id, uint32_t uid)
         return e;
     if (id->single_id)
         return 0; /* nobody else to become */
-    gid_t gid = uid == 0 ? 0 : BOX_USER_GID;
-    if (setgroups(1, &gid) != 0)
-        return errno;
-    if (uid != 0 && (setresgid(gid, gid, gid) != 0 || setresuid(uid, uid, uid) != 0))
-        return errno;
-    return 0;
+    return agent_set_ids(uid, uid == 0 ? 0 : BOX_USER_GID, true);
 }
 
 /* Only closes what namespaces leave open: socket families that are host-wide, and large kernel interfaces. */

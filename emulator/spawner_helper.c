@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -176,9 +175,9 @@ static void import(struct box_msg *m, bool single_id, int reply, int source)
 
 static int enter(bool user_ns, bool single_id, int dir)
 {
-    if (user_ns && !single_id &&
-        (setgroups(0, NULL) != 0 || setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0))
-        return errno;
+    int e = user_ns && !single_id ? agent_set_ids(0, 0, false) : 0;
+    if (e != 0)
+        return e;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
         return errno;
     sigset_t none;
