@@ -49,7 +49,7 @@ enum sg_code sg_json_only(const json_t *obj, const char *base, const char *const
     json_object_foreach((json_t *)(uintptr_t)obj, key, value)
     {
         size_t i = 0;
-        while (allowed[i] && strcmp(allowed[i], key))
+        while (allowed[i] && strcmp(allowed[i], key) != 0)
             i++;
         if (!allowed[i]) {
             char ptr[128];

@@ -208,7 +208,7 @@ bool act_list(const struct guest_root *root, const struct guest_args *a, struct 
         closedir(d);
     if (ok && n)
         qsort(list, n, sizeof *list, by_start);
-    for (size_t i = 0; ok && i < n; i++)
+    for (size_t i = 0; ok && list && i < n; i++)
         out_process(&list[i]);
     if (ok)
         out_kind(SG_WIRE_OK, NULL);

@@ -1,5 +1,6 @@
 #include "relay/internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,7 @@ static enum sg_code launch(struct relay *r, const struct act *what, struct ask_s
     }
     *act = *what;
     if (id)
-        strncpy(act->id, id, sizeof act->id - 1);
+        (void)snprintf(act->id, sizeof act->id, "%s", id);
     if (ask_start(r, spec, on_answer, act, &mine))
         return SG_OK;
     free(act);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "server/listen.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -452,7 +453,7 @@ static void finish_workers(struct http_server *srv)
 {
     while (srv->workers && workers_load(srv->workers)) {
         uv_run(sg_loop_uv(srv->loop), UV_RUN_NOWAIT);
-        usleep(1000);
+        (void)poll(NULL, 0, 1); /* whatever it is, not at full speed */
     }
     workers_free(srv->workers);
     uv_run(sg_loop_uv(srv->loop), UV_RUN_NOWAIT); /* their last answers */

@@ -67,7 +67,7 @@ static int open_one(const struct addrinfo *ai)
 
 static int port_of(int fd)
 {
-    struct sockaddr_storage ss;
+    struct sockaddr_storage ss = {0};
     socklen_t len = sizeof ss;
     if (getsockname(fd, (struct sockaddr *)&ss, &len))
         return 0;

@@ -41,6 +41,8 @@ struct request *request_new(struct http_server *srv, const char *raw)
 
 static void unlink_due(struct request *r)
 {
+    if (!r->srv)
+        return;
     struct request **p = &r->srv->due;
     while (*p && *p != r)
         p = &(*p)->due_next;

@@ -209,8 +209,8 @@ static bool queue_frame(struct ws *ws, enum ws_opcode op, const void *a, size_t 
 static void consume(struct ws *ws, size_t n)
 {
     ws->queued -= n;
-    while (n) {
-        struct chunk *c = ws->head;
+    struct chunk *c;
+    while (n && (c = ws->head) != NULL) {
         size_t have = c->len - c->off;
         if (n < have) {
             c->off += n;
