@@ -43,6 +43,24 @@ API_HANDLER(api_admin_faults_add);
 API_HANDLER(api_admin_faults_list);
 API_HANDLER(api_admin_faults_clear);
 
+/* api_account.c, api_login.c */
+API_HANDLER(api_user_get);
+API_HANDLER(api_team_list);
+API_HANDLER(api_team_get);
+API_HANDLER(api_project_get);
+API_HANDLER(api_project_create);
+API_HANDLER(api_project_token);
+API_HANDLER(api_telemetry);
+API_HANDLER(api_health);
+API_HANDLER(api_oauth_discovery);
+API_HANDLER(api_oauth_device);
+API_HANDLER(api_oauth_token);
+API_HANDLER(api_oauth_revoke);
+API_HANDLER(api_oauth_introspect);
+API_HANDLER(api_oauth_jwks);
+API_HANDLER(api_device_page);
+API_HANDLER(api_device_decide);
+
 API_HANDLER(api_not_there);
 
 /* The session that the path names, counted; NULL with 404 in rq->err. */

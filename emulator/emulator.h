@@ -10,6 +10,7 @@ struct layers;
 struct state;
 struct journal;
 struct faults;
+struct account;
 
 struct emulator {
     struct box_host *host;
@@ -17,6 +18,7 @@ struct emulator {
     struct state *state;
     struct journal *journal; /* NULL without --admin */
     struct faults *faults;   /* NULL without --admin */
+    struct account *account;
     const char *token;
     const char *state_dir;
     const char *route_domain; /* "vercel.run" */

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
+#include "emulator/account.h"
 #include "emulator/journal.h"
 
 #include <errno.h>
@@ -21,7 +22,8 @@ enum { LOOK_FOR_CLIENT_MS = 1000 };
 
 struct http_server {
     struct MHD_Daemon *daemon;
-    int quiesced_fd;
+    struct MHD_Daemon *tls; /* NULL: plain only */
+    int quiesced_fd, quiesced_tls_fd;
 };
 
 /* ---- the request object ---- */
@@ -74,7 +76,9 @@ const char *request_query(struct request *rq, const char *key)
 const char *request_project(struct request *rq)
 {
     const char *v = request_query(rq, "projectId");
-    return *v ? v : request_query(rq, "project");
+    if (!*v)
+        v = request_query(rq, "project");
+    return *v ? v : rq->token_project;
 }
 
 const json_t *request_json(struct request *rq)
@@ -100,6 +104,23 @@ const json_t *request_json(struct request *rq)
         return NULL;
     }
     return rq->json;
+}
+
+bool request_is_tls(struct request *rq)
+{
+    return MHD_get_connection_info(rq->conn, MHD_CONNECTION_INFO_PROTOCOL) != NULL;
+}
+
+bool request_origin(struct request *rq, char out[320])
+{
+    static const char host_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]";
+    const char *host = MHD_lookup_connection_value(rq->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    if (!host || !*host || strlen(host) > 255 || strspn(host, host_chars) != strlen(host)) {
+        api_invalid(&rq->err, "the Host header names no host.");
+        return false;
+    }
+    snprintf(out, 320, "%s://%s", request_is_tls(rq) ? "https" : "http", host);
+    return true;
 }
 
 static int client_fd(struct request *rq)
@@ -369,7 +390,7 @@ static bool authorized(struct request *rq)
     unsigned char a[32], b[32];
     sg_sha256(h + 7, strlen(h + 7), a); /* equal lengths for a comparison in constant time */
     sg_sha256(rq->emu->token, strlen(rq->emu->token), b);
-    if (sg_equal_ct(a, b, sizeof a))
+    if (sg_equal_ct(a, b, sizeof a) || account_token_ok(rq->emu->account, h + 7, rq->token_project))
         return true;
     api_fail(&rq->err, 403, "forbidden", "Not authorized");
     return false;
@@ -446,8 +467,7 @@ static enum MHD_Result begin(struct request *rq, const char *url)
     if (instead_of_doing(&rq->fault))
         return MHD_YES;
     rq->route = router_find(rq);
-    bool open = rq->admin && rq->nsegments == 2 && !strcmp(rq->segment[1], "health");
-    if (!open && !authorized(rq)) {
+    if (!(rq->route && rq->route->open) && !authorized(rq)) {
         rq->route = NULL;
         return MHD_YES;
     }
@@ -523,20 +543,30 @@ static void on_mhd_error(void *cls, const char *fmt, va_list ap)
     (void)ap; /* lost clients and cut answers are ordinary here */
 }
 
+/* With a certificate: behind TLS. */
+static struct MHD_Daemon *start_daemon(struct emulator *emu, int listen_fd, const char *cert, const char *key)
+{
+    unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
+                     MHD_USE_ERROR_LOG | MHD_USE_ITC;
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)cert},
+                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key},
+                                   {MHD_OPTION_END, 0, NULL}};
+    return MHD_start_daemon(
+        cert ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, on_request, emu, MHD_OPTION_EXTERNAL_LOGGER,
+        on_mhd_error, NULL, MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_URI_LOG_CALLBACK, request_new,
+        emu, MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)POOL_SIZE, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_SIZE, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_ARRAY, cert ? tls : tls + 2,
+        MHD_OPTION_END);
+}
+
 struct http_server *http_start(struct emulator *emu, int listen_fd)
 {
     struct http_server *h = calloc(1, sizeof *h);
     if (!h)
         return NULL;
-    h->quiesced_fd = -1;
-    h->daemon = MHD_start_daemon(
-        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL | MHD_USE_ERROR_LOG |
-            MHD_USE_ITC,
-        0, NULL, NULL, on_request, emu, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_error, NULL,
-        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_URI_LOG_CALLBACK, request_new, emu,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)POOL_SIZE, MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_SIZE, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_END);
+    h->quiesced_fd = h->quiesced_tls_fd = -1;
+    h->daemon = start_daemon(emu, listen_fd, NULL, NULL);
     if (!h->daemon) {
         free(h);
         return NULL;
@@ -544,15 +574,30 @@ struct http_server *http_start(struct emulator *emu, int listen_fd)
     return h;
 }
 
+bool http_start_tls(struct http_server *h, struct emulator *emu, int listen_fd, const char *cert,
+                    const char *key)
+{
+    if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+        return false;
+    h->tls = start_daemon(emu, listen_fd, cert, key);
+    return h->tls != NULL;
+}
+
 void http_stop_accepting(struct http_server *h)
 {
     h->quiesced_fd = MHD_quiesce_daemon(h->daemon);
+    if (h->tls)
+        h->quiesced_tls_fd = MHD_quiesce_daemon(h->tls);
 }
 
 void http_stop(struct http_server *h)
 {
     MHD_stop_daemon(h->daemon);
+    if (h->tls)
+        MHD_stop_daemon(h->tls);
     if (h->quiesced_fd >= 0)
         close(h->quiesced_fd);
+    if (h->quiesced_tls_fd >= 0)
+        close(h->quiesced_tls_fd);
     free(h);
 }

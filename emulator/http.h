@@ -49,6 +49,7 @@ struct route_entry {
     const char *pattern; /* "sandboxes/sessions/{}/cmd"; after the version */
     int (*handle)(struct request *rq, struct reply *rp);
     const struct upload_sink *sink; /* NULL: the body is JSON and collected */
+    bool open;                      /* answered without a token */
 };
 
 struct request {
@@ -67,7 +68,8 @@ struct request {
     struct sg_buf body;
     uint64_t body_bytes;
     json_t *json;
-    struct api_error err; /* status 0: none */
+    struct api_error err;    /* status 0: none */
+    char token_project[129]; /* the project that an OIDC token speaks for; "" otherwise */
     bool admin;
     bool begun;
     bool answered;
@@ -80,19 +82,29 @@ struct request {
 
 /* "" when absent. */
 const char *request_query(struct request *rq, const char *key);
-/* The project that a request names, by either spelling; "" when none. */
+/* The project that a request names, by either spelling, or that its token speaks for; "" when none. */
 const char *request_project(struct request *rq);
 /* The body as an object, {} when empty; NULL with the error set. */
 const json_t *request_json(struct request *rq);
+/* How the client reached us, for absolute links: "https://vercel.com", from its Host header; false (and
+ * rq->err) when that is missing or no host. */
+bool request_origin(struct request *rq, char out[320]);
+bool request_is_tls(struct request *rq);
 /* True when the client has closed its side. */
 bool request_client_gone(struct request *rq);
 
 struct http_server;
 /* Serves on a listening socket (owned from here on). NULL when that is impossible. */
 struct http_server *http_start(struct emulator *emu, int listen_fd);
+/* Serves the same on a second socket with TLS; certificate and key as PEM text, not needed afterwards.  False
+ * when they or the library do not do; the socket is the caller's then. */
+bool http_start_tls(struct http_server *h, struct emulator *emu, int listen_fd, const char *cert,
+                    const char *key);
 void http_stop_accepting(struct http_server *h);
 void http_stop(struct http_server *h);
 
+/* router.c: every route; version 0: the pattern is the whole path. */
+void router_print(void (*line)(void *arg, const char *method, int version, const char *pattern), void *arg);
 /* router.c: finds the entry for a path; fills rq->version, params.  404 or 405 in rq->err. */
 const struct route_entry *router_find(struct request *rq);
 

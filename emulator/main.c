@@ -1,9 +1,10 @@
 #include "emulator/options.h"
 #include "base/clock.h"
 #include "base/crypto.h"
+#include "emulator/account.h"
+#include "emulator/api.h"
 #include "emulator/box.h"
 #include "emulator/faults.h"
-#include "emulator/http.h"
 #include "emulator/journal.h"
 #include "emulator/layers.h"
 #include "emulator/lifecycle.h"
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <openssl/crypto.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -93,7 +95,7 @@ static int get_token(const struct options *o, char out[TOKEN_MAX], bool *made)
 
 /* ---- the socket ---- */
 
-static int listen_on(const struct options *o, int *out, char url[320])
+static int listen_on(const struct options_address *o, const char *scheme, int *out, char url[320])
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
                     *list = NULL;
@@ -124,7 +126,7 @@ static int listen_on(const struct options *o, int *out, char url[320])
     if (!getsockname(fd, (struct sockaddr *)&sa, &len))
         getnameinfo((struct sockaddr *)&sa, len, NULL, 0, port, sizeof port, NI_NUMERICSERV);
     bool v6 = strchr(o->host, ':') != NULL;
-    snprintf(url, 320, "http://%s%s%s:%s", v6 ? "[" : "", o->host, v6 ? "]" : "", port);
+    snprintf(url, 320, "%s://%s%s%s:%s", scheme, v6 ? "[" : "", o->host, v6 ? "]" : "", port);
     *out = fd;
     return 0;
 }
@@ -166,20 +168,6 @@ static void wait_for_signals(struct emulator *emu, struct http_server *http, con
     pthread_join(t, NULL);
 }
 
-static void say_ready(const struct options *o, const struct emulator *emu, const char *url, bool made)
-{
-    enum box_tier tier = box_host_tier(emu->host);
-    fprintf(stderr, "sandgate-emulator: isolation %s: %s\n", box_tier_name(tier), box_tier_note(tier));
-    fprintf(stderr, "sandgate-emulator: sandboxes %s%s\n",
-            tier == BOX_TIER_PLAIN ? "share this host's network" : "have no network but loopback yet",
-            emu->record_only ? "; policies are recorded and have no effect" : "");
-    if (o->json)
-        printf("{\"url\":\"%s\",\"token\":\"%s\",\"tier\":\"%s\"}\n", url, emu->token, box_tier_name(tier));
-    else
-        printf("serving %s\ntoken   %s\n", url, made ? emu->token : "(as configured)");
-    fflush(stdout);
-}
-
 static bool token_is_plain(const char *t)
 {
     for (; *t; t++)
@@ -208,7 +196,92 @@ static int open_layers(const struct options *o, struct box_host *host, struct la
     return 0;
 }
 
-static int run_server(const struct options *o, struct emulator *emu, int fd, const char *url, bool made)
+/* What the sockets of the server are; closed by whoever took them over. */
+struct sockets {
+    int plain, tls; /* tls -1: none */
+    char url[320], tls_url[320];
+    char *cert, *key;
+};
+
+static char *read_pem(const char *path)
+{
+    enum { PEM_MAX = 256 << 10 };
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = fd >= 0 ? calloc(1, PEM_MAX) : NULL;
+    ssize_t n = 0;
+    for (size_t have = 0; text && (n = read(fd, text + have, PEM_MAX - 1 - have)) > 0;)
+        have += (size_t)n;
+    if (text && n < 0) {
+        free(text);
+        text = NULL;
+    }
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
+static int open_sockets(const struct options *o, struct sockets *s)
+{
+    int rc = listen_on(&o->listen, "http", &s->plain, s->url);
+    if (rc || !*o->tls.host)
+        return rc;
+    if (!(s->cert = read_pem(o->tls_cert)))
+        return fail(EXIT_USAGE, "cannot read the certificate %s: %s", o->tls_cert, strerror(errno));
+    if (!(s->key = read_pem(o->tls_key)))
+        return fail(EXIT_USAGE, "cannot read the key %s: %s", o->tls_key, strerror(errno));
+    return listen_on(&o->tls, "https", &s->tls, s->tls_url);
+}
+
+static void close_sockets(struct sockets *s)
+{
+    if (s->plain >= 0)
+        close(s->plain);
+    if (s->tls >= 0)
+        close(s->tls);
+    free(s->cert);
+    if (s->key)
+        OPENSSL_cleanse(s->key, strlen(s->key));
+    free(s->key);
+}
+
+/* The sockets are the server's when it serves. */
+static struct http_server *start_http(struct emulator *emu, struct sockets *s)
+{
+    struct http_server *h = http_start(emu, s->plain);
+    if (!h)
+        return NULL;
+    s->plain = -1;
+    if (s->tls < 0)
+        return h;
+    if (!http_start_tls(h, emu, s->tls, s->cert, s->key)) {
+        http_stop(h);
+        return NULL;
+    }
+    s->tls = -1;
+    return h;
+}
+
+static void say_ready(const struct options *o, const struct emulator *emu, const struct sockets *s, bool made)
+{
+    enum box_tier tier = box_host_tier(emu->host);
+    fprintf(stderr, "sandgate-emulator: isolation %s: %s\n", box_tier_name(tier), box_tier_note(tier));
+    fprintf(stderr, "sandgate-emulator: sandboxes %s%s\n",
+            tier == BOX_TIER_PLAIN ? "share this host's network" : "have no network but loopback yet",
+            emu->record_only ? "; policies are recorded and have no effect" : "");
+    if (o->approve_logins)
+        fprintf(stderr, "sandgate-emulator: logins are approved by themselves: whoever reaches %s gets in\n",
+                s->url);
+    bool tls = *s->tls_url;
+    if (o->json)
+        printf("{\"url\":\"%s\",%s%s%s\"token\":\"%s\",\"tier\":\"%s\"}\n", s->url,
+               tls ? "\"tls_url\":\"" : "", s->tls_url, tls ? "\"," : "", emu->token, box_tier_name(tier));
+    else
+        printf("serving %s%s%s\ntoken   %s\n", s->url, tls ? " and " : "", s->tls_url,
+               made ? emu->token : "(as configured)");
+    fflush(stdout);
+}
+
+static int run_server(const struct options *o, struct emulator *emu, struct sockets *s, bool made)
 {
     sigset_t set;
     char err[256] = "";
@@ -219,17 +292,16 @@ static int run_server(const struct options *o, struct emulator *emu, int fd, con
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* threads inherit it; main alone waits for signals */
     signal(SIGPIPE, SIG_IGN);
     emu->state = state_new(o->state_dir, err);
-    if (!emu->state || !persist_load(emu->state, err)) {
-        close(fd);
+    if (emu->state)
+        emu->account = account_open(o->state_dir, o->approve_logins, err);
+    if (!emu->account || !persist_load(emu->state, err))
         return fail(EXIT_STATE, "the state directory %s cannot be used: %s", o->state_dir, err);
-    }
     lifecycle_recover(emu);
-    struct http_server *http = lifecycle_start_timer(emu) ? http_start(emu, fd) : NULL;
-    if (!http) {
-        close(fd);
-        return fail(EXIT_INTERNAL, "cannot start the server: %s", strerror(errno));
-    }
-    say_ready(o, emu, url, made);
+    struct http_server *http = lifecycle_start_timer(emu) ? start_http(emu, s) : NULL;
+    if (!http)
+        return fail(s->plain < 0 ? EXIT_USAGE : EXIT_INTERNAL, "cannot start the server: %s",
+                    s->plain < 0 ? "the TLS certificate or key is no good" : strerror(errno));
+    say_ready(o, emu, s, made);
     wait_for_signals(emu, http, &set);
     return EXIT_OK;
 }
@@ -237,9 +309,9 @@ static int run_server(const struct options *o, struct emulator *emu, int fd, con
 static int serve(const struct options *o, struct box_host *host)
 {
     struct emulator emu = {.host = host, .state_dir = o->state_dir, .route_domain = "vercel.run"};
-    char token[TOKEN_MAX] = "", url[320];
+    struct sockets sockets = {.plain = -1, .tls = -1};
+    char token[TOKEN_MAX] = "";
     bool made = false;
-    int fd = -1;
     atomic_init(&emu.closing, false);
     int rc = get_token(o, token, &made);
     if (!rc && !token_is_plain(token))
@@ -251,7 +323,7 @@ static int serve(const struct options *o, struct box_host *host)
                   "no base '%s' has been imported; do: sandgate-emulator import-base --state %s SOURCE",
                   o->base_name, o->state_dir);
     if (!rc)
-        rc = listen_on(o, &fd, url);
+        rc = open_sockets(o, &sockets);
     if (!rc) {
         emu.token = token;
         emu.record_only = o->record_only;
@@ -260,8 +332,10 @@ static int serve(const struct options *o, struct box_host *host)
         emu.faults = o->admin ? faults_new() : NULL;
         raise_limits();
         rc = o->admin && (!emu.journal || !emu.faults) ? fail(EXIT_INTERNAL, "no memory")
-                                                       : run_server(o, &emu, fd, url, made);
+                                                       : run_server(o, &emu, &sockets, made);
     }
+    close_sockets(&sockets);
+    account_free(emu.account);
     state_free(emu.state);
     journal_free(emu.journal);
     faults_free(emu.faults);
@@ -293,6 +367,17 @@ static int import_base(const struct options *o, struct box_host *host)
     return rc;
 }
 
+/* ---- routes ---- */
+
+static void print_route(void *arg, const char *method, int version, const char *pattern)
+{
+    (void)arg;
+    if (version)
+        printf("%s /v%d/%s\n", method, version, pattern);
+    else
+        printf("%s /%s\n", method, pattern);
+}
+
 int main(int argc, char **argv)
 {
     struct options o = {0};
@@ -301,6 +386,10 @@ int main(int argc, char **argv)
     int rc = options_parse(argc, argv, &o);
     if (rc || o.command == OPTIONS_DONE)
         return rc;
+    if (o.command == OPTIONS_ROUTES) {
+        router_print(print_route, NULL);
+        return fflush(stdout) ? EXIT_INTERNAL : EXIT_OK;
+    }
     rc = follow_parent(&o);
     if (rc)
         return rc;

@@ -10,6 +10,7 @@ static const char help[] =
     "\n"
     "  sandgate-emulator [serve] --listen HOST:PORT --state DIR [options]\n"
     "  sandgate-emulator import-base --state DIR [--name NAME] [--force] SOURCE\n"
+    "  sandgate-emulator routes\n"
     "\n"
     "serve\n"
     "  --listen HOST:PORT    address to serve on (default 127.0.0.1:8799; port 0: any free one)\n"
@@ -20,6 +21,11 @@ static const char help[] =
     "                        environment; a random one is made and printed otherwise\n"
     "  --policy=record-only  accept network policies and only remember them: nothing is enforced\n"
     "  --isolation=none      run programs as plain child processes; never chosen by itself\n"
+    "  --tls-listen HOST:PORT  serve the same with TLS on a second address\n"
+    "  --tls-cert FILE, --tls-key FILE\n"
+    "                        its certificate (chain) and private key, PEM\n"
+    "  --approve-logins      approve every login of the CLI as it begins: whoever reaches the address gets "
+    "in\n"
     "  --admin               serve /_emulator/journal and /_emulator/faults (for tests)\n"
     "  --json                when ready, print one line {\"url\",\"token\",\"tier\"} on stdout\n"
     "  --die-with-parent[=PID]  stop when the parent process ends\n"
@@ -27,6 +33,8 @@ static const char help[] =
     "import-base             takes a tar archive (plain, gzip, xz, zstd) or a directory as a base tree\n"
     "  --name NAME           its name (default: default)\n"
     "  --force               replace one of that name\n"
+    "\n"
+    "routes                  print the method and path of every endpoint\n"
     "\n"
     "  --help, --version\n"
     "\n"
@@ -52,7 +60,7 @@ static int usage(const char *what, const char *value)
 }
 
 /* HOST:PORT, [V6]:PORT */
-static bool parse_listen(const char *s, struct options *out)
+static bool parse_listen(const char *s, struct options_address *out)
 {
     const char *colon = strrchr(s, ':');
     uint64_t port;
@@ -73,6 +81,10 @@ static bool parse_listen(const char *s, struct options *out)
 
 enum {
     O_LISTEN = 256,
+    O_TLS_LISTEN,
+    O_TLS_CERT,
+    O_TLS_KEY,
+    O_APPROVE,
     O_STATE,
     O_BASE_FROM,
     O_BASE,
@@ -89,6 +101,10 @@ enum {
 
 static const struct option table[] = {
     {"listen", required_argument, NULL, O_LISTEN},
+    {"tls-listen", required_argument, NULL, O_TLS_LISTEN},
+    {"tls-cert", required_argument, NULL, O_TLS_CERT},
+    {"tls-key", required_argument, NULL, O_TLS_KEY},
+    {"approve-logins", no_argument, NULL, O_APPROVE},
     {"state", required_argument, NULL, O_STATE},
     {"base-from", required_argument, NULL, O_BASE_FROM},
     {"base", required_argument, NULL, O_BASE},
@@ -126,7 +142,18 @@ static int take(int c, const char *current, struct options *out)
 {
     switch (c) {
     case O_LISTEN:
-        return parse_listen(optarg, out) ? 0 : usage("--listen wants HOST:PORT, not", optarg);
+        return parse_listen(optarg, &out->listen) ? 0 : usage("--listen wants HOST:PORT, not", optarg);
+    case O_TLS_LISTEN:
+        return parse_listen(optarg, &out->tls) ? 0 : usage("--tls-listen wants HOST:PORT, not", optarg);
+    case O_TLS_CERT:
+        out->tls_cert = optarg;
+        return 0;
+    case O_TLS_KEY:
+        out->tls_key = optarg;
+        return 0;
+    case O_APPROVE:
+        out->approve_logins = true;
+        return 0;
     case O_STATE:
         out->state_dir = optarg;
         return 0;
@@ -173,10 +200,12 @@ int options_parse(int argc, char **argv, struct options *out)
 {
     memset(out, 0, sizeof *out);
     out->base_name = "default";
-    parse_listen("127.0.0.1:8799", out);
+    parse_listen("127.0.0.1:8799", &out->listen);
     if (argc > 1 && argv[1][0] != '-') {
         if (!strcmp(argv[1], "import-base"))
             out->command = OPTIONS_IMPORT;
+        else if (!strcmp(argv[1], "routes"))
+            out->command = OPTIONS_ROUTES;
         else if (strcmp(argv[1], "serve") != 0)
             return usage("there is no command", argv[1]);
         argv++;
@@ -189,6 +218,10 @@ int options_parse(int argc, char **argv, struct options *out)
         if (rc || out->command == OPTIONS_DONE)
             return rc;
     }
+    if (out->command == OPTIONS_ROUTES)
+        return optind < argc ? usage("there is something superfluous:", argv[optind]) : 0;
+    if (!!*out->tls.host != !!out->tls_cert || !!out->tls_cert != !!out->tls_key)
+        return usage("--tls-listen, --tls-cert and --tls-key go together", NULL);
     if (!out->state_dir)
         return usage("--state DIR is needed", NULL);
     if (out->command == OPTIONS_IMPORT) {

@@ -15,17 +15,23 @@ enum {
     EXIT_PORT = 75,
 };
 
-enum options_command { OPTIONS_SERVE, OPTIONS_IMPORT, OPTIONS_DONE };
+enum options_command { OPTIONS_SERVE, OPTIONS_IMPORT, OPTIONS_ROUTES, OPTIONS_DONE };
+
+struct options_address {
+    char host[256];
+    char port[8];
+};
 
 struct options {
     enum options_command command;
-    char host[256];
-    char port[8];
+    struct options_address listen, tls; /* tls.host "": not wanted */
+    const char *tls_cert, *tls_key;     /* PEM files; both or none */
     const char *state_dir;
     const char *base_from;  /* NULL: none */
     const char *base_name;  /* "default" */
     const char *source;     /* import-base */
     const char *token_file; /* NULL: none */
+    bool approve_logins;
     bool force, admin, record_only, plain, json, die_with_parent;
     long parent_pid; /* 0: whoever it is */
 };

@@ -32,10 +32,9 @@ static void path_of(const struct state *st, char *out, size_t cap, const char *k
     snprintf(out, cap, "%s/%s-%s.json", st->dir, kind, id);
 }
 
-/* Takes obj. */
-static bool store(struct state *st, const char *kind, const char *id, json_t *obj)
+bool persist_file(const char *path, json_t *obj)
 {
-    char path[640], tmp[680];
+    char tmp[700];
     bool ok = false;
     char *text = obj ? json_dumps(obj, JSON_COMPACT) : NULL;
     json_decref(obj);
@@ -43,7 +42,6 @@ static bool store(struct state *st, const char *kind, const char *id, json_t *ob
         errno = ENOMEM;
         goto out;
     }
-    path_of(st, path, sizeof path, kind, id);
     /* two threads may store one snapshot at once: each its own temporary file */
     static atomic_uint serial;
     snprintf(tmp, sizeof tmp, "%s.%u.tmp", path, atomic_fetch_add(&serial, 1));
@@ -57,10 +55,17 @@ static bool store(struct state *st, const char *kind, const char *id, json_t *ob
         unlink(tmp);
 out:
     if (!ok)
-        sg_log(SG_LOG_ERROR, "state_write_failed", "kind", "s", kind, "id", "s", id, "error", "s",
-               strerror(errno), NULL);
+        sg_log(SG_LOG_ERROR, "state_write_failed", "path", "s", path, "error", "s", strerror(errno), NULL);
     free(text);
     return ok;
+}
+
+/* Takes obj. */
+static bool store(struct state *st, const char *kind, const char *id, json_t *obj)
+{
+    char path[640];
+    path_of(st, path, sizeof path, kind, id);
+    return persist_file(path, obj);
 }
 
 static void forget(struct state *st, const char *kind, const char *id)

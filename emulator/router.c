@@ -41,8 +41,28 @@ static const struct route_entry routes[] = {
     {"POST", "sandboxes/{}/fork", api_not_there, NULL},
 };
 
+/* Accounts: each path exists in one version only. */
+static const struct route_entry account_routes[] = {
+    {"GET", "v2/user", api_user_get, NULL},
+    {"GET", "v2/teams", api_team_list, NULL},
+    {"GET", "v2/teams/{}", api_team_get, NULL},
+    {"GET", "v2/projects/{}", api_project_get, NULL},
+    {"POST", "v11/projects", api_project_create, NULL},
+    {"POST", "v1/projects/{}/token", api_project_token, NULL},
+    {"GET", ".well-known/openid-configuration", api_oauth_discovery, NULL, true},
+    {"POST", "login/oauth/device-authorization", api_oauth_device, NULL, true},
+    {"POST", "login/oauth/token", api_oauth_token, NULL, true},
+    {"POST", "login/oauth/token/revoke", api_oauth_revoke, NULL, true},
+    {"POST", "login/oauth/token/introspect", api_oauth_introspect, NULL, true},
+    {"GET", "login/oauth/jwks", api_oauth_jwks, NULL, true},
+    {"GET", "login/device", api_device_page, NULL, true},
+    {"POST", "login/device", api_device_decide, NULL, true},
+    {"POST", "sandbox-cli/v1/events", api_telemetry, NULL, true},
+    {"GET", "health", api_health, NULL, true},
+};
+
 static const struct route_entry admin_routes[] = {
-    {"GET", "_emulator/health", api_admin_health, NULL},
+    {"GET", "_emulator/health", api_admin_health, NULL, true},
     {"GET", "_emulator/journal", api_admin_journal, NULL},
     {"POST", "_emulator/journal/clear", api_admin_journal_clear, NULL},
     {"GET", "_emulator/faults", api_admin_faults_list, NULL},
@@ -106,6 +126,11 @@ const struct route_entry *router_find(struct request *rq)
 {
     if (rq->admin)
         return find(rq, admin_routes, sizeof admin_routes / sizeof *admin_routes, 0);
+    const struct route_entry *account =
+        find(rq, account_routes, sizeof account_routes / sizeof *account_routes, 0);
+    if (account || rq->err.status == 405)
+        return account;
+    rq->err.status = 0;
     const char *v = rq->segment[0];
     if (v[0] != 'v' || v[1] < '1' || v[1] > '9' || v[2]) {
         api_fail(&rq->err, 404, "not_found", "The requested path does not exist.");
@@ -118,4 +143,21 @@ const struct route_entry *router_find(struct request *rq)
         return NULL;
     }
     return r;
+}
+
+static void print_table(const struct route_entry *table, size_t n, bool versioned,
+                        void (*line)(void *arg, const char *method, int version, const char *pattern),
+                        void *arg)
+{
+    for (size_t i = 0; i < n; i++)
+        for (int v = versioned ? 1 : 0; v <= (versioned ? 9 : 0); v++)
+            if (!versioned || version_exists(v, &table[i]))
+                line(arg, table[i].method, v, table[i].pattern);
+}
+
+void router_print(void (*line)(void *arg, const char *method, int version, const char *pattern), void *arg)
+{
+    print_table(routes, sizeof routes / sizeof *routes, true, line, arg);
+    print_table(account_routes, sizeof account_routes / sizeof *account_routes, false, line, arg);
+    print_table(admin_routes, sizeof admin_routes / sizeof *admin_routes, false, line, arg);
 }
