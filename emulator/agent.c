@@ -32,6 +32,7 @@ struct proc {
     uint64_t token;
     int report; /* STARTING: an errno arrives, or the end of file when exec succeeded */
     int reply;  /* STARTING: where the answer goes */
+    int master; /* STARTING: of its terminal, for the answer; -1: none */
 };
 
 struct agent {
@@ -82,22 +83,27 @@ static struct proc *proc_of(struct agent *a, pid_t pid)
 static void op_exec(struct agent *a, int fds[BOX_MSG_FDS])
 {
     int report[2] = {-1, -1};
+    int master = -1;
+    bool pty = a->in.value == BOX_EXEC_PTY;
     struct proc *p = a->starting < STARTING_MAX ? proc_new(a) : NULL;
     int e = 0;
-    if (fds[4] < 0)
+    if (fds[pty ? 1 : 4] < 0)
         e = EBADMSG;
     else if (p == NULL)
         e = EAGAIN;
-    else if (pipe2(report, O_CLOEXEC) != 0)
+    else if (pty)
+        e = agent_pty_open(a->id, a->in.bytes, &master);
+    if (e == 0 && pipe2(report, O_CLOEXEC) != 0)
         e = errno;
     if (e != 0) {
+        box_fd_close(&master);
         answer(a, fds[0], e, 0, -1);
         return;
     }
     pid_t pid = fork();
     if (pid == 0) {
         close(report[0]);
-        e = agent_exec(a->id, &a->in, fds[1], fds + 2);
+        e = agent_exec(a->id, &a->in, fds[1], fds + 2, master);
         ssize_t n = write(report[1], &e, sizeof e);
         _exit(n == (ssize_t)sizeof e ? 127 : 126);
     }
@@ -105,11 +111,16 @@ static void op_exec(struct agent *a, int fds[BOX_MSG_FDS])
     close(report[1]);
     if (pid < 0) {
         close(report[0]);
+        box_fd_close(&master);
         answer(a, fds[0], e, 0, -1);
         return;
     }
-    *p = (struct proc){
-        .state = PROC_STARTING, .pid = pid, .token = a->in.token, .report = report[0], .reply = fds[0]};
+    *p = (struct proc){.state = PROC_STARTING,
+                       .pid = pid,
+                       .token = a->in.token,
+                       .report = report[0],
+                       .reply = fds[0],
+                       .master = master};
     fds[0] = -1;
     a->starting++;
 }
@@ -124,7 +135,8 @@ static void finish_start(struct agent *a, struct proc *p)
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)sizeof e)
         e = 0;
-    answer(a, p->reply, e, e == 0 ? p->pid : 0, -1);
+    answer(a, p->reply, e, e == 0 ? p->pid : 0, e == 0 ? p->master : -1);
+    box_fd_close(&p->master);
     close(p->report);
     close(p->reply);
     p->report = p->reply = -1;
@@ -183,6 +195,7 @@ static void op_file(struct agent *a, int fds[BOX_MSG_FDS])
             if (a->procs[i].state == PROC_STARTING) {
                 close(a->procs[i].report);
                 close(a->procs[i].reply);
+                box_fd_close(&a->procs[i].master);
             }
         }
         agent_file_op(a->id, &a->in, fds[0], fds[1]);
@@ -389,6 +402,7 @@ static int set_up(const struct agent_boot *b, struct agent *a, const char **what
         _exit(1); /* the spawner gave up */
     close(b->go);
     static struct agent_layer_fds layers = {.upper = -1, .work = -1};
+    int mounts[BOX_MOUNTS_MAX] = {-1, -1, -1, -1};
     int e = 0;
     if (b->identity.plain_root >= 0) {
         if ((e = agent_plain_setup(b, what)) != 0)
@@ -398,11 +412,20 @@ static int set_up(const struct agent_boot *b, struct agent *a, const char **what
     /* Still with the emulator's own id, which may walk the state directory. */
     if (!b->probe && b->tree < 0 && (e = agent_layers_open(b->layers, &layers, what)) != 0)
         return e;
+    if (b->mounts != NULL && (e = agent_mounts_open(b->mounts, mounts, what)) != 0)
+        return e;
     *what = "become root of the box";
-    if ((e = become_root(b->identity.single_id)) != 0 || (e = agent_root(b, &layers, what)) != 0)
+    if ((e = become_root(b->identity.single_id)) != 0)
+        return e;
+    *what = "take the drives";
+    if (b->mounts != NULL && (e = agent_mounts_clone(b->mounts, mounts)) != 0)
+        return e;
+    if ((e = agent_root(b, &layers, what)) != 0)
         return e;
     agent_layers_close(&layers);
     if (!b->probe && (e = agent_prepare_root(b->identity.single_id, what)) != 0)
+        return e;
+    if (b->mounts != NULL && (e = agent_mounts_place(b->mounts, mounts, b->identity.single_id, what)) != 0)
         return e;
     /* The sandbox's root shall not look into what was forked from outside. */
     *what = "protect the agent";

@@ -5,6 +5,7 @@
 #ifndef SG_EMULATOR_AGENT_H
 #define SG_EMULATOR_AGENT_H
 
+#include "emulator/box.h"
 #include "emulator/box_msg.h"
 
 #include <limits.h>
@@ -39,12 +40,19 @@ struct agent_layer_fds {
     int upper, work;
 };
 
+/* Directories bound into the box: first by path, later as detached mounts. */
+struct agent_mounts {
+    struct box_mount list[BOX_MOUNTS_MAX];
+    size_t n;
+};
+
 struct agent_boot {
     int ctl;    /* the agent's end of the control socket */
     int go;     /* one byte arrives once ids are mapped */
     bool probe; /* on an empty tmpfs, and no agent afterwards */
     int tree;   /* detached overlay mount, or -1: mount `layers` here with userxattr */
     const struct agent_layers *layers;
+    const struct agent_mounts *mounts; /* NULL: none */
     const char *hostname;
     unsigned vcpus;
     unsigned seq; /* spreads affinity over CPUs */
@@ -67,6 +75,15 @@ int agent_detach_mount(const char *path, int *fd);
  * layers where the overlay is mounted here. */
 int agent_root(const struct agent_boot *boot, const struct agent_layer_fds *fds, const char **what);
 
+/* --- agent_mounts.c: directories bound into a box --- */
+/* Opens the sources, with the id that may walk to them.  *failed names the step. */
+int agent_mounts_open(const struct agent_mounts *m, int fds[BOX_MOUNTS_MAX], const char **failed);
+/* As root of the box, before the old root is left: turns the descriptors into detached mounts. */
+int agent_mounts_clone(const struct agent_mounts *m, int fds[BOX_MOUNTS_MAX]);
+/* In the root of the box: puts them into their places.  Consumes the descriptors. */
+int agent_mounts_place(const struct agent_mounts *m, int fds[BOX_MOUNTS_MAX], bool single_id,
+                       const char **failed);
+
 /* --- agent_user.c: the sandbox user --- */
 /* In the current root: the user, sudo rules and directories every box has.  Idempotent; follows no symlink in
  * the last component. */
@@ -81,8 +98,16 @@ int agent_become(const struct agent_identity *id, uint32_t uid);
 int agent_filter_build(struct sock_fprog *out);
 
 /* --- agent_exec.c --- */
-/* In a fresh child: becomes the program.  Returns only on failure, with the errno. */
-int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3]);
+/* In a fresh child: becomes the program.  Returns only on failure, with the errno.  master: of the terminal that
+ * the program gets instead of fds, or -1. */
+int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3],
+               int master);
+
+/* --- agent_pty.c: terminals --- */
+/* A new terminal of rows << 16 | columns; *master is the caller's (CLOEXEC, non-blocking). */
+int agent_pty_open(const struct agent_identity *id, uint64_t size, int *master);
+/* In a fresh session leader: the other end becomes 0, 1, 2 and the controlling terminal, and belongs to uid. */
+int agent_pty_take(const struct agent_identity *id, int master, uint32_t uid);
 
 /* --- agent_plain.c: the tier without isolation --- */
 /* open(2) with path resolved below root; -1 and errno. */
@@ -114,5 +139,9 @@ int agent_untar(struct agent_tar *t, int fd);
 /* --- spawner_helper.c --- */
 /* The life of a helper process: works on `dir` (and reads `source`), answers on reply. */
 void helper_run(enum box_helper_kind kind, bool user_ns, bool single_id, int reply, int dir, int source);
+
+/* --- spawner_copy.c --- */
+/* Copies what is in `source` into `target`, both directories; what happened is in m. */
+void helper_copy(struct box_msg *m, bool owners, int target, int source);
 
 #endif

@@ -106,6 +106,14 @@ static int order_fd(const struct box_spec *spec, int *fd)
     sg_buf_init(&b, STRINGS_MAX);
     bool ok = add_string(&b, spec->hostname) && add_string(&b, spec->upper) && add_string(&b, spec->work) &&
               add_string(&b, spec->mount);
+    for (size_t i = 0; ok && i < spec->n_mounts; i++) {
+        const struct box_mount *m = &spec->mounts[i];
+        ok = add_string(&b, m->read_only ? "mount-ro"
+                            : m->give    ? "mount-new"
+                                         : "mount-rw") &&
+             add_string(&b, m->source) && add_string(&b, m->target);
+    }
+    ok = ok && add_string(&b, "lower");
     for (size_t i = 0; ok && spec->lower[i] != NULL; i++)
         ok = add_string(&b, spec->lower[i]);
     int e = ok ? strings_fd(&b, fd) : E2BIG;
@@ -160,7 +168,11 @@ static int order_box(struct box_host *host, const struct box_spec *spec, struct 
 {
     int strings = -1;
     int out[BOX_MSG_FDS];
-    int e = order_fd(spec, &strings);
+    if (spec->n_mounts > 0 && host->tier == BOX_TIER_PLAIN) {
+        snprintf(err, BOX_TEXT, "without isolation nothing can be mounted");
+        return ENOTSUP;
+    }
+    int e = spec->n_mounts > BOX_MOUNTS_MAX ? E2BIG : order_fd(spec, &strings);
     if (e != 0) {
         snprintf(err, BOX_TEXT, "cannot describe the sandbox: %s", strerror(e));
         return e;
@@ -338,6 +350,8 @@ int box_exec(struct box *box, const struct box_exec *exec, pid_t *pid)
     int strings = -1;
     if (exec->uid != 0 && exec->uid != BOX_USER_UID)
         return EINVAL;
+    if (exec->pty)
+        *exec->master = -1;
     if (!enter(box)) /* held until the end is arranged, so that box_stop waits for the delivery */
         return ESRCH;
     struct box_msg *m = message(BOX_OP_EXEC);
@@ -347,12 +361,16 @@ int box_exec(struct box *box, const struct box_exec *exec, pid_t *pid)
         int fds[4] = {strings, exec->fds[0], exec->fds[1], exec->fds[2]};
         m->token = p->token;
         m->uid = exec->uid;
-        e = ask(box, m, fds, 4, 0, NULL);
+        m->value = exec->pty ? BOX_EXEC_PTY : 0;
+        m->bytes = (uint64_t)exec->rows << 16 | exec->cols;
+        e = ask(box, m, fds, exec->pty ? 1 : 4, 0, exec->pty ? exec->master : NULL);
         if (e == 0 && m->pid <= 1)
             e = EBADMSG;
     }
     if (e == 0)
         *pid = m->pid;
+    else if (exec->pty)
+        box_fd_close(exec->master);
     if (p != NULL)
         proc_answered(box, p, e == 0, e == 0 ? m->pid : 0);
     leave(box);

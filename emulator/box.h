@@ -49,6 +49,15 @@ const char *box_tier_note(enum box_tier tier);
 /* Stops every box and the spawner. */
 void box_host_stop(struct box_host *host);
 
+/* A directory of the host that is bound into the box. */
+enum { BOX_MOUNTS_MAX = 4 };
+struct box_mount {
+    const char *source; /* absolute, exists */
+    const char *target; /* absolute, inside the box; made when missing */
+    bool read_only;
+    bool give; /* hand its top to the sandbox user: a new directory */
+};
+
 struct box_spec {
     const char *const *lower; /* absolute directories, topmost first, NULL-terminated; at least the base */
     const char *upper;        /* absolute, exists, empty or kept from before */
@@ -56,6 +65,8 @@ struct box_spec {
     const char *mount;        /* absolute, exists: mount point (full tier), root directory (plain tier) */
     const char *hostname;
     unsigned vcpus; /* CPU affinity of this many CPUs where the host has them; 0: all */
+    const struct box_mount *mounts; /* in this order; none in the plain tier (ENOTSUP) */
+    size_t n_mounts;                /* at most BOX_MOUNTS_MAX */
     box_exit_fn *on_exit;
     void *on_exit_arg;
 };
@@ -77,6 +88,9 @@ struct box_exec {
     const char *cwd;         /* absolute */
     uid_t uid;               /* 0 or BOX_USER_UID */
     int fds[3];              /* become 0, 1, 2; remain the caller's */
+    bool pty;                /* instead of fds: a new terminal, which becomes the controlling one */
+    unsigned short rows, cols;
+    int *master; /* of that terminal; the caller's (CLOEXEC, non-blocking).  Closing it hangs up */
 };
 /* Starts a process in its own session.  *pid is the pid inside the box.  0, or an errno:
  * ENOENT/EACCES/ENOEXEC when the program cannot be executed (nothing runs then), ENOTDIR/ENOENT for cwd,

@@ -23,7 +23,8 @@ enum box_op {
     BOX_OP_HELPER, /* emulator → spawner; fds: reply, directory, source */
     BOX_OP_READY,  /* agent → emulator, once: the box is set up, or why not */
     BOX_OP_EXIT,   /* agent → emulator: the process of `token` ended */
-    BOX_OP_EXEC,   /* emulator → agent; fds: reply, strings, stdin, stdout, stderr */
+    BOX_OP_EXEC,   /* emulator → agent; fds: reply, strings, stdin, stdout, stderr; with value BOX_EXEC_PTY
+                    * reply, strings, and bytes is the size of the terminal */
     BOX_OP_KILL,   /* emulator → agent; fds: reply (all below) */
     BOX_OP_OPEN,
     BOX_OP_MKDIR,
@@ -36,11 +37,14 @@ enum box_op {
 
 enum { BOX_MSG_DATA = 8448, BOX_MSG_FDS = 5 };
 
+enum { BOX_EXEC_PTY = 1 };
+
 /* What a helper process does. */
 enum box_helper_kind {
     BOX_HELPER_IMPORT, /* unpack the source into the directory, as root of the box's ids */
     BOX_HELPER_REMOVE, /* empty the directory */
-    BOX_HELPER_SIZE    /* add up what is in the directory */
+    BOX_HELPER_SIZE,   /* add up what is in the directory */
+    BOX_HELPER_COPY    /* copy what is in the source (a directory) into the directory */
 };
 
 struct box_msg {

@@ -97,6 +97,7 @@ static void out_reset(struct spawner *s, enum box_op op)
 struct order {
     const char *hostname, *mount;
     struct agent_layers layers;
+    struct agent_mounts mounts;
 };
 
 struct handles {
@@ -104,22 +105,52 @@ struct handles {
     int ctl[2];
 };
 
+/* The string at *p, moving *p behind it; NULL at the end.  The order ends with a NUL. */
+static char *next_string(char **p, const char *end)
+{
+    char *s = *p;
+    if (s >= end)
+        return NULL;
+    *p = s + strlen(s) + 1;
+    return s;
+}
+
+static int read_mount(const char *how, char **p, const char *end, struct agent_mounts *m)
+{
+    if (m->n == BOX_MOUNTS_MAX)
+        return E2BIG;
+    struct box_mount *to = &m->list[m->n];
+    to->source = next_string(p, end);
+    to->target = next_string(p, end);
+    to->read_only = strcmp(how, "mount-ro") == 0;
+    to->give = strcmp(how, "mount-new") == 0;
+    if (to->source == NULL || to->target == NULL)
+        return EBADMSG;
+    m->n++;
+    return 0;
+}
+
 static int read_order(char *s, size_t len, struct order *o)
 {
     const char **first[] = {&o->hostname, &o->layers.upper, &o->layers.work, &o->mount};
-    size_t n = 0;
+    const char *end = s + len;
     if (len == 0 || s[len - 1] != '\0')
         return EBADMSG;
-    for (char *p = s; p < s + len; p += strlen(p) + 1, n++) {
-        if (n < 4) {
-            *first[n] = p;
-        } else {
-            if (o->layers.n_lower == AGENT_LAYERS_MAX)
-                return E2BIG;
-            o->layers.lower[o->layers.n_lower++] = p;
-        }
+    for (size_t i = 0; i < 4; i++)
+        if ((*first[i] = next_string(&s, end)) == NULL)
+            return EBADMSG;
+    const char *word;
+    while ((word = next_string(&s, end)) != NULL && strcmp(word, "lower") != 0) {
+        int e = read_mount(word, &s, end, &o->mounts);
+        if (e != 0)
+            return e;
     }
-    return n < 5 ? EBADMSG : 0;
+    while ((word = next_string(&s, end)) != NULL) {
+        if (o->layers.n_lower == AGENT_LAYERS_MAX)
+            return E2BIG;
+        o->layers.lower[o->layers.n_lower++] = word;
+    }
+    return o->layers.n_lower == 0 ? EBADMSG : 0;
 }
 
 /* With the initial user namespace's rights: only so does the overlay keep redirected directories. */
@@ -171,6 +202,7 @@ static int start_agent(struct spawner *s, struct handles *h, const struct order 
                                   .probe = o == NULL,
                                   .tree = h->tree,
                                   .layers = o != NULL ? &o->layers : NULL,
+                                  .mounts = o != NULL ? &o->mounts : NULL,
                                   .hostname = o != NULL ? o->hostname : "probe",
                                   .vcpus = o != NULL ? (unsigned)s->in.value : 0,
                                   .seq = s->seq,
@@ -213,6 +245,7 @@ static void op_create(struct spawner *s, int reply, int strings)
     char *map = MAP_FAILED;
     size_t len = 0;
     order.layers.n_lower = 0;
+    order.mounts.n = 0;
     h = (struct handles){.tree = -1, .root = -1, .ctl = {-1, -1}};
     out_reset(s, BOX_OP_DONE);
     if (fstat(strings, &sb) == 0 && sb.st_size > 0 && sb.st_size <= STRINGS_MAX) {
@@ -239,7 +272,8 @@ static void op_helper(struct spawner *s, int fds[BOX_MSG_FDS])
 {
     enum box_helper_kind kind = (enum box_helper_kind)s->in.value;
     /* Root removes as itself: the work directory of an overlay it mounted belongs to no id of a box. */
-    bool user_ns = s->tier != BOX_TIER_PLAIN && (kind == BOX_HELPER_IMPORT || s->map.how != MAP_SHIFTED);
+    bool user_ns = s->tier != BOX_TIER_PLAIN &&
+                   (kind == BOX_HELPER_IMPORT || kind == BOX_HELPER_COPY || s->map.how != MAP_SHIFTED);
     struct birth b;
     int e = be_born(user_ns ? CLONE_NEWUSER : 0, &b);
     if (e == 0 && b.pid == 0) {

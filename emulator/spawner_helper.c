@@ -199,6 +199,8 @@ void helper_run(enum box_helper_kind kind, bool user_ns, bool single_id, int rep
         box_msg_text(&m, e, "cannot enter the directory: %s", strerror(e));
     } else if (kind == BOX_HELPER_IMPORT) {
         import(&m, single_id, reply, source);
+    } else if (kind == BOX_HELPER_COPY) {
+        helper_copy(&m, user_ns && !single_id, dir, source);
     } else if (kind == BOX_HELPER_REMOVE) {
         if ((e = remove_all(&w)) != 0)
             box_msg_text(&m, e, "cannot remove everything: %s", strerror(e));

@@ -252,6 +252,12 @@ static void on_exit_of(void *arg, pid_t pid, int status, const struct rusage *us
 
 int session_start(struct fixture *f, struct session *s, const char *id, const char *const *snapshots)
 {
+    return session_start_mounted(f, s, id, snapshots, NULL, 0);
+}
+
+int session_start_mounted(struct fixture *f, struct session *s, const char *id, const char *const *snapshots,
+                          const struct box_mount *mounts, size_t n_mounts)
+{
     char err[BOX_TEXT] = "";
     struct layers_session dirs;
     const char *const *lower = NULL;
@@ -274,6 +280,8 @@ int session_start(struct fixture *f, struct session *s, const char *id, const ch
                             .mount = dirs.mount,
                             .hostname = "testbox",
                             .vcpus = 1,
+                            .mounts = mounts,
+                            .n_mounts = n_mounts,
                             .on_exit = on_exit_of,
                             .on_exit_arg = s};
     e = box_create(f->host, &spec, &s->box, err);

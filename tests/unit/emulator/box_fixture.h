@@ -51,6 +51,9 @@ void fixture_close(struct fixture *f);
 
 /* A box over the given snapshots (NULL-terminated, newest first; may be NULL) and the base.  0 or errno. */
 int session_start(struct fixture *f, struct session *s, const char *id, const char *const *snapshots);
+/* The same with directories bound into it. */
+int session_start_mounted(struct fixture *f, struct session *s, const char *id, const char *const *snapshots,
+                          const struct box_mount *mounts, size_t n_mounts);
 void session_stop(struct session *s);
 
 /* Runs argv to its end with an input (may be NULL). */
