@@ -120,14 +120,30 @@ static int plain_home(int root, struct words *w)
     return 0;
 }
 
-static int become_program(const struct agent_identity *id, uint32_t uid, const int fds[3], struct words *w)
+static int take_stdio(const int fds[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (dup2(fds[i], i) < 0) /* fds are all above 2: the agent keeps 0, 1, 2 open */
+            return box_errno();
+    return 0;
+}
+
+/* What the emulator was started with (nohup, a background job of a script) says nothing to programs. */
+static void default_signals(void)
+{
+    for (int i = 1; i < NSIG; i++)
+        (void)signal(i, SIG_DFL); /* fails for those that cannot be changed anyway */
+}
+
+static int become_program(const struct agent_identity *id, uint32_t uid, const int fds[3], int master,
+                          struct words *w)
 {
     int e;
     if (setsid() < 0)
         return errno;
-    for (int i = 0; i < 3; i++)
-        if (dup2(fds[i], i) < 0) /* fds are all above 2: the agent keeps 0, 1, 2 open */
-            return errno;
+    if ((e = master >= 0 ? agent_pty_take(id, master, uid) : take_stdio(fds)) != 0)
+        return e;
+    default_signals();
     if (setrlimit(RLIMIT_NOFILE, &id->nofile) != 0)
         return errno;
     if ((e = agent_become(id, uid)) != 0)
@@ -146,12 +162,13 @@ static int become_program(const struct agent_identity *id, uint32_t uid, const i
     return run(id, w);
 }
 
-int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3])
+int agent_exec(const struct agent_identity *id, const struct box_msg *m, int strings, const int fds[3],
+               int master)
 {
     struct words w = {0};
     int e = read_words(strings, m->count, &w);
     if (e == 0)
-        e = become_program(id, m->uid, fds, &w);
+        e = become_program(id, m->uid, fds, master, &w);
     free(w.argv);
     return e;
 }
