@@ -198,11 +198,13 @@ bool act_list(const struct guest_root *root, const struct guest_args *a, struct 
         if (n == cap) {
             cap = cap ? cap * 2 : 64;
             struct sg_wire_process *more = realloc(list, cap * sizeof *list);
-            ok = more || guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
-            list = more ? more : list;
+            if (!more) {
+                ok = guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+                break;
+            }
+            list = more;
         }
-        if (ok)
-            list[n++] = rec.p;
+        list[n++] = rec.p;
     }
     if (d)
         closedir(d);

@@ -28,10 +28,11 @@ static void forget(struct hosts *h, struct host *host)
 
 void hosts_free(struct hosts *h)
 {
-    struct host *host;
-    /* The analyzer does not follow the queue's back pointers. */
-    while ((host = TAILQ_FIRST(&h->by_age))) /* NOLINT(clang-analyzer-unix.Malloc) */
-        forget(h, host);
+    struct host *next;
+    for (struct host *host = TAILQ_FIRST(&h->by_age); host; host = next) {
+        next = TAILQ_NEXT(host, age);
+        free(host);
+    }
     pthread_mutex_destroy(&h->lock);
 }
 
