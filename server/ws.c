@@ -2,7 +2,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
-#include "server/ws_codec.h"
+#include "base/ws_codec.h"
 
 #include <errno.h>
 #include <netinet/in.h>

@@ -2,7 +2,7 @@
 #ifndef SG_TESTS_WS_ORACLE_H
 #define SG_TESTS_WS_ORACLE_H
 
-#include "server/ws_codec.h"
+#include "base/ws_codec.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * The caller hands bytes as they come; payload is unmasked in place and told in pieces, so the caller decides
  * whether and where a message is put together.
  */
-#ifndef SG_SERVER_WS_CODEC_H
-#define SG_SERVER_WS_CODEC_H
+#ifndef SG_BASE_WS_CODEC_H
+#define SG_BASE_WS_CODEC_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "server/ws_codec.h"
+#include "base/ws_codec.h"
 
 #include <string.h>
 
