@@ -118,12 +118,24 @@ enum sg_code control_create(struct control *c, const json_t *body, json_t **reco
     return rc;
 }
 
+/* A sandbox that was made from somebody's snapshot has its evictions off (create_spec.c): its snapshots may be
+ * what others start from, so they are not deleted with it. */
+static bool owns_snapshots(const struct vercel_sandbox *s)
+{
+    return s->keep_delete_evicted == 1;
+}
+
 enum sg_code control_destroy(struct control *c, const char *name, struct sg_error *e)
 {
     if (control_name_for_lookup(name, NULL))
         return SG_OK; /* cannot exist */
-    /* Snapshots that nothing else uses go with it; the upstream keeps those that another sandbox uses. */
-    enum sg_code rc = vercel_delete(c->vercel, name, true, e);
+    struct vercel_sandbox s;
+    enum sg_code rc = vercel_get(c->vercel, name, false, &s, e);
+    if (!rc) {
+        bool orphans = owns_snapshots(&s);
+        vercel_sandbox_clear(&s);
+        rc = vercel_delete(c->vercel, name, orphans, e);
+    }
     session_cache_forget(c->sessions, name);
     return rc == SG_E_SANDBOX_NOT_FOUND ? SG_OK : rc;
 }

@@ -59,7 +59,7 @@ def test_sandbox_calls(api, emulator):
     assert calls.seen() == [("GET", box)]
     with emulator.calls() as calls:
         api.destroy(box)
-    assert calls.seen() == [("DELETE", box)]
+    assert calls.seen() == [("GET", box), ("DELETE", box)], "one look at whose its snapshots are"
 
 
 def test_the_helper_is_uploaded_once(api, box, emulator):

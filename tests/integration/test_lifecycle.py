@@ -154,6 +154,24 @@ def test_not_persistent_cannot_be_resumed(api):
     assert refused["reason"] == "StaleSession"
 
 
+def test_a_shared_snapshot_survives_those_made_from_it_A6(api):
+    """A6: destroying or stopping a sandbox that began as somebody's snapshot never takes that snapshot along."""
+    first = api.sandbox()
+    api.put(first, "f", b"shared")
+    snapshot = api.stop(first)["current_snapshot_id"]
+    source = {"type": "snapshot", "snapshot_id": snapshot}
+    second = api.create(source=source)
+    assert second["snapshots"] == {"keep": 1, "expire_ms": 0, "delete_evicted": False}
+    assert api.file(second["name"], "f") == b"shared"
+    api.destroy(first)
+    api.stop(second["name"])
+    api.destroy(second["name"])
+    third = api.sandbox(source=source)
+    assert api.file(third, "f") == b"shared"
+    api.refused("POST", "/v1/sandboxes", 410, "snapshot_gone", json={"source": {"type": "snapshot",
+                                                                                "snapshot_id": "snap_" + "0" * 28}})
+
+
 def test_stop_without_waiting(api):
     box = api.sandbox()
     answer = api.call("POST", f"/v1/sandboxes/{box}/stop", json={"wait_ms": 0})
