@@ -1,5 +1,6 @@
 #include "guest/files.h"
 
+#include "guest/libc.h"
 #include "guest/out.h"
 
 #include <errno.h>
@@ -99,7 +100,7 @@ static bool put_in_place(int dir, const char *name, const char *target, bool exc
 {
     if (!exclusive)
         return renameat(dir, name, AT_FDCWD, target) == 0;
-    if (renameat2(dir, name, AT_FDCWD, target, RENAME_NOREPLACE) == 0)
+    if (libc_rename_new(dir, name, AT_FDCWD, target) == 0)
         return true;
     if (errno != EINVAL && errno != ENOSYS)
         return false;

@@ -10,6 +10,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+enum { HOLD_MS = 5 };
+
 /* ---- waiting ---- */
 
 /* -1 when there are no watches left: then polling alone has to do. */
@@ -236,10 +238,13 @@ bool follow_run(int dir, const char *id, const struct follow_spec *spec, struct 
     f.bell = spec->bell;
     f.watch = is_over(&f.rec) || f.bell >= 0 ? -1 : watch_open(dir);
     bool ok = true;
+    /* A program that ends at once is told of in one piece, hello and end together. */
+    uint64_t hold = f.bell >= 0 ? guest_now_ms() + HOLD_MS : 0;
     while (!turn(&f, until, fail, &ok)) {
-        if (!out_flush())
+        bool holds = hold > guest_now_ms() && f.printed == 0;
+        if (!holds && !out_flush())
             break;
-        bell_wait(&f, until);
+        bell_wait(&f, holds && hold < until ? hold : until);
     }
     (void)out_flush(); /* before the watch is closed, which takes milliseconds */
     for (unsigned s = 0; s < 2; s++)

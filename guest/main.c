@@ -3,6 +3,7 @@
 #include "guest/acts.h"
 #include "guest/files.h"
 #include "guest/install.h"
+#include "guest/libc.h"
 #include "guest/out.h"
 
 #include <fcntl.h>
@@ -45,7 +46,7 @@ static bool tidy_descriptors(void)
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
             return false;
-    (void)close_range(3, ~0u, 0);
+    libc_close_from(3);
     return true;
 }
 

@@ -1,5 +1,6 @@
 #include "guest/monitor.h"
 
+#include "guest/libc.h"
 #include "guest/segment.h"
 #include "guest/tree.h"
 
@@ -41,7 +42,10 @@ static void tell(int status_fd, int err, const char *text)
     (void)n;
 }
 
-/* ---- the child, between fork and exec ---- */
+/* ---- the child, between fork and exec ----
+ *
+ * It runs in the monitor's memory, which waits meanwhile: it changes nothing there but the environment's
+ * address, which the monitor does not use. */
 
 static bool write_started(const struct monitor_spec *m, int dir, uint64_t monitor_start)
 {
@@ -74,7 +78,7 @@ static const char *child_prepare(const struct monitor_spec *m, int dir, const in
     if (sigprocmask(SIG_SETMASK, &none, NULL))
         return "signal mask";
     environ = m->env; /* its PATH is the one that counts */
-    execvp(m->argv[0], m->argv);
+    libc_exec(m->argv);
     return "program";
 }
 
@@ -101,23 +105,27 @@ static void ring(struct monitor *m)
     m->bell = -1;
 }
 
-/* Reads what the pipe holds without waiting; `budget` bounds it, because a descendant may write for ever. */
-static void drain(struct monitor *m, unsigned s, size_t budget)
+/* Reads what the pipe holds without waiting; `budget` bounds it, because a descendant may write for ever.
+ * True when something was recorded. */
+static bool drain(struct monitor *m, unsigned s, size_t budget)
 {
+    bool some = false;
     while (m->pipe[s] >= 0) {
         ssize_t n = read(m->pipe[s], block, sizeof block);
         if (n > 0) {
             recorder_write(&m->rec[s], block, (size_t)n, &m->rec[!s]);
+            some = true;
             if ((size_t)n >= budget)
-                return;
+                break;
             budget -= (size_t)n;
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
             close(m->pipe[s]);
             m->pipe[s] = -1;
         } else if (errno == EAGAIN) {
-            return;
+            break;
         }
     }
+    return some;
 }
 
 static void write_exit(struct monitor *m)
@@ -154,11 +162,11 @@ static void on_program_end(struct monitor *m)
     for (unsigned s = 0; s < 2; s++) {
         int held = 0;
         if (m->pipe[s] >= 0 && ioctl(m->pipe[s], FIONREAD, &held) == 0)
-            drain(m, s, (size_t)(held > 0 ? held : 0) + 1);
+            (void)drain(m, s, (size_t)(held > 0 ? held : 0) + 1);
     }
-    if (faccessat(m->dir, "tombstone", F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+    if (libc_exists(m->dir, "tombstone"))
         return; /* nothing was executed: the tombstone says why */
-    if (faccessat(m->dir, "started", F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+    if (!libc_exists(m->dir, "started"))
         return; /* killed before it was executed: the free lock will say "not started" */
     write_exit(m);
 }
@@ -228,13 +236,14 @@ static void monitor_loop(struct monitor *m)
                 on_deadline(m);
             continue;
         }
+        bool some = false, had_ended = m->ended;
         for (unsigned s = 0; s < 2; s++)
             if (p[s].revents)
-                drain(m, s, sizeof block);
-        if (p[0].revents || p[1].revents)
-            ring(m);
+                some |= drain(m, s, sizeof block);
         if (p[2].revents)
             reap(m);
+        if (some && m->ended == had_ended) /* an end has rung already */
+            ring(m);
         if (!m->ended && m->deadline_ms && guest_now_ms() >= m->deadline_ms)
             on_deadline(m);
         on_output_end(m);
@@ -300,7 +309,9 @@ _Noreturn void monitor_run(const struct monitor_spec *spec, const struct draft *
     if (ready) {
         m.begun_ms = guest_now_ms();
         m.deadline_ms = spec->timeout_ms ? m.begun_ms + spec->timeout_ms : 0;
-        m.program = fork();
+        m.program = vfork();
+        if (m.program == 0)
+            child_run(spec, d->dir, out, status_fd, start);
     }
     if (!ready || m.program < 0) {
         int err = errno;
@@ -308,8 +319,6 @@ _Noreturn void monitor_run(const struct monitor_spec *spec, const struct draft *
         tell(status_fd, err, "no resources for the program");
         _exit(1);
     }
-    if (m.program == 0)
-        child_run(spec, d->dir, out, status_fd, start);
     close(status_fd);
     close(out[0]);
     close(out[1]);

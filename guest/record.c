@@ -1,6 +1,7 @@
 #include "guest/record.h"
 
 #include "base/core/num.h"
+#include "guest/libc.h"
 #include "guest/segment.h"
 
 #include <dirent.h>
@@ -282,7 +283,7 @@ bool draft_make(const struct guest_root *r, int session, const char *spec, struc
 
 bool draft_place(int session, struct draft *d, const char *id)
 {
-    int rc = renameat2(session, d->name, session, id, RENAME_NOREPLACE);
+    int rc = libc_rename_new(session, d->name, session, id);
     /* Where the flag is unknown a plain rename is as good: it cannot replace a record, which is never empty. */
     if (rc && (errno == EINVAL || errno == ENOSYS))
         rc = renameat(session, d->name, session, id);

@@ -8,10 +8,11 @@
 #include <unistd.h>
 
 /* Two forks and a session of its own take the monitor out of the command that started it: neither a signal to
- * the command's group nor a walk down from its process reaches the program. */
+ * the command's group nor a walk down from its process reaches the program.  The one between lives for two
+ * system calls: it borrows our memory instead of copying it. */
 static bool spawn_monitor(const struct monitor_spec *m, const struct draft *d, int status_fd)
 {
-    pid_t between = fork();
+    pid_t between = vfork();
     if (between < 0)
         return false;
     if (between == 0) {

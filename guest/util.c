@@ -1,6 +1,7 @@
 #include "guest/guest.h"
 
 #include "base/core/sha256.h"
+#include "guest/libc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,7 @@
 
 bool guest_failed(struct guest_fail *f, enum sg_wire_fail code, int err, const char *text)
 {
-    const char *name = err ? strerrorname_np(err) : NULL;
+    const char *name = err ? libc_errno_name(err) : NULL;
     f->code = code;
     snprintf(f->errno_name, sizeof f->errno_name, "%s", name ? name : "");
     snprintf(f->text, sizeof f->text, "%s", text);
