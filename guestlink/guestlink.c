@@ -1,6 +1,7 @@
 #include "guestlink/hosts.h"
 #include "guestlink/internal.h"
 #include "guestlink/lines.h"
+#include "guestlink/recall.h"
 
 #include "base/crypto.h"
 
@@ -14,7 +15,10 @@ enum {
     INSTALL_MS = 500, /* a started helper has taken its place by then, even when it has nothing to say yet */
     ARGS_MAX = 4096,
     UPLOAD_MODE = 0755,
-    HEAD_ARGS = 2 /* "--install", hash */
+    HEAD_ARGS = 2, /* "--install", hash */
+    COMMAND_ID_MAX = 128,
+    NOT_EXECUTABLE = 126, /* exit codes of a command that was not run, in place of a refusal */
+    NOT_FOUND = 127
 };
 
 enum stage {
@@ -43,13 +47,17 @@ struct guest_call {
 
     struct vercel_call *upload;
     struct vercel_command_call *command;
+    char command_id[COMMAND_ID_MAX + 1]; /* upstream's; empty before it was said */
+    struct recall recall;
+    struct sg_error cut;    /* why the stream ended, while its rest is heard from the log */
     struct sg_timer *timer; /* the install grace, then the linger */
     char up[64];            /* the uploaded file; empty: run the installed one */
     bool uploaded;
     uint32_t generation; /* of the host when this was run */
 
     struct lines lines;
-    size_t skip; /* bytes of the text that comes again which are done */
+    size_t skip;    /* bytes of the text that comes again which are done */
+    uint64_t heard; /* bytes of stdout that are done, without those */
     bool hello, has_last;
     struct sg_wire_line last;
     unsigned char scratch[SG_WIRE_DATA_MAX];
@@ -125,6 +133,7 @@ static void call_die(struct guest_call *c)
         vercel_call_cancel(c->upload);
     if (c->command)
         vercel_command_cancel(c->command);
+    recall_stop(&c->recall);
     c->upload = NULL;
     c->command = NULL;
     if (c->to_start) {
@@ -185,16 +194,9 @@ static bool take_line(struct guest_call *c, const char *text, size_t n)
     return c->ev.on_line(c->arg, &line);
 }
 
-static bool on_text(void *arg, int stream, const char *data, size_t len)
+static bool on_stdout(void *arg, const char *data, size_t len)
 {
     struct guest_call *c = arg;
-    if (stream == 2) {
-        size_t n = sizeof c->err_text - c->err_len;
-        n = n < len ? n : len;
-        memcpy(c->err_text + c->err_len, data, n);
-        c->err_len += n;
-        return true;
-    }
     const char *p = data + c->skip;
     size_t left = len - c->skip;
     c->skip = 0;
@@ -203,7 +205,7 @@ static bool on_text(void *arg, int stream, const char *data, size_t len)
         size_t n;
         enum lines_step step = lines_next(&c->lines, &p, &left, &line, &n);
         if (step == LINES_MORE)
-            return true;
+            break;
         if (step == LINES_TOO_LONG) {
             bad_line(c);
         } else if (!take_line(c, line, n) && c->stage != STAGE_DEAD) {
@@ -212,6 +214,19 @@ static bool on_text(void *arg, int stream, const char *data, size_t len)
             return false;
         }
     }
+    c->heard += len;
+    return true;
+}
+
+static bool on_text(void *arg, int stream, const char *data, size_t len)
+{
+    struct guest_call *c = arg;
+    if (stream == 1)
+        return on_stdout(c, data, len);
+    size_t n = sizeof c->err_text - c->err_len;
+    n = n < len ? n : len;
+    memcpy(c->err_text + c->err_len, data, n);
+    c->err_len += n;
     return true;
 }
 
@@ -229,7 +244,7 @@ static void on_timer(void *arg)
 static void on_started(void *arg, const char *command_id)
 {
     struct guest_call *c = arg;
-    (void)command_id;
+    (void)snprintf(c->command_id, sizeof c->command_id, "%s", command_id);
     if (c->host->owner == c)
         sg_timer_start(c->timer, INSTALL_MS);
 }
@@ -242,6 +257,7 @@ static void on_missing(struct guest_call *c)
     c->command = NULL;
     c->lines = (struct lines){.len = 0};
     c->skip = 0;
+    c->heard = 0;
     c->err_len = 0;
     enum sg_code code = SG_OK;
     if (host->state == HOST_BUSY) {
@@ -289,6 +305,45 @@ static void on_unheard(struct guest_call *c, int exit_code)
     call_end(c, &e);
 }
 
+/* ---- the rest from the log: an act whose answer was cut off is not to be repeated ---- */
+
+static bool recall_enough(void *arg)
+{
+    const struct guest_call *c = arg;
+    return c->has_last || c->hello; /* after the hello its owner follows the process from where it is */
+}
+
+static void recall_end(void *arg, bool finished, int exit_code)
+{
+    struct guest_call *c = arg;
+    bool silent = finished && !c->hello && c->heard == 0;
+    if (c->has_last) {
+        call_end(c, NULL);
+    } else if (silent && !c->uploaded && (exit_code == NOT_FOUND || exit_code == NOT_EXECUTABLE)) {
+        on_missing(c);
+    } else {
+        c->cut.outcome = c->hello ? SG_STARTED : SG_OUTCOME_UNKNOWN;
+        call_end(c, &c->cut);
+    }
+}
+
+/* Only before the hello: all that acts say, and little of it. */
+static bool hear_rest(struct guest_call *c, const struct sg_error *cut)
+{
+    static const struct recall_events ev = {
+        .on_text = on_stdout, .enough = recall_enough, .on_end = recall_end};
+    if (!c->command_id[0] || c->hello || c->lines.whole || cut->code != SG_E_UPSTREAM_UNREACHABLE)
+        return false;
+    c->cut = *cut;
+    c->recall = (struct recall){.client = c->g->client,
+                                .session_id = c->host->id,
+                                .command_id = c->command_id,
+                                .ev = &ev,
+                                .arg = c,
+                                .heard = c->heard};
+    return recall_start(&c->recall);
+}
+
 static void on_command_end(void *arg, int exit_code, const struct sg_error *e)
 {
     struct guest_call *c = arg;
@@ -306,6 +361,8 @@ static void on_command_end(void *arg, int exit_code, const struct sg_error *e)
         on_unheard(c, exit_code);
         return;
     }
+    if (hear_rest(c, e))
+        return;
     struct sg_error mine = *e;
     if (c->hello)
         mine.outcome = SG_STARTED;
@@ -341,6 +398,7 @@ static enum sg_code run_command(struct guest_call *c, struct sg_error *e)
     };
     c->stage = STAGE_RUNNING;
     c->generation = c->host->generation;
+    c->command_id[0] = '\0';
     c->command = vercel_command_start(c->g->client, &cmd, &events, c, e);
     c->up[0] = '\0';
     return c->command ? SG_OK : e->code;
@@ -482,6 +540,7 @@ void guest_resume(struct guest_call *c)
 {
     if (c->command)
         vercel_command_resume(c->command);
+    recall_resume(&c->recall);
 }
 
 void guest_cancel(struct guest_call *c)

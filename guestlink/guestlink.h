@@ -5,7 +5,9 @@
  *
  * Budget: a call to a session that has the helper is one upstream call.  Where the helper is missing — the
  * upstream says so, or the command finished without a hello — it is uploaded once and the call is made again
- * with the same arguments; that is safe because every acting call carries an exactly-once id.
+ * with the same arguments; that is safe because every acting call carries an exactly-once id.  Where the stream of
+ * a command is cut before the hello or the answer, the rest is read from the upstream's log of that command, so
+ * that an act is not repeated only because its answer was lost.
  */
 #ifndef SG_GUESTLINK_H
 #define SG_GUESTLINK_H

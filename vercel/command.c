@@ -24,6 +24,7 @@ struct vercel_command_call {
     struct ndjson_value held; /* text that was not taken yet */
     bool holding;
     size_t skip;   /* bytes of the chunk that comes again which are done */
+    bool log;      /* the log of a command: no command lines, and its end is the command's */
     bool started;  /* the first command line was read */
     bool finished; /* the second was, or an error line: what follows does not matter */
     bool dead;     /* told, or cancelled */
@@ -89,6 +90,8 @@ static void take_command(struct vercel_command_call *k, const json_t *command)
 {
     const char *id = sg_jget_str(command, "id", "");
     const json_t *exit_code = json_object_get(command, "exitCode");
+    if (k->log) /* not in the protocol, and nothing to be wrong about */
+        return;
     if (!k->started) {
         if (!*id || strlen(id) > ID_MAX) {
             command_broken(k, "has a command without a usable id");
@@ -231,14 +234,14 @@ static void on_done(void *arg, const struct sg_error *e)
     if (k->dead)
         return;
     k->call = NULL;
-    if (!k->finished) {
+    if (!k->finished && !(k->log && !e)) {
         k->failed = true;
         if (e)
             k->error = *e;
         else
             (void)sg_fail(&k->error, SG_E_UPSTREAM_UNREACHABLE, SG_OUTCOME_UNKNOWN,
                           "The upstream ended the stream before the command finished.");
-        if (k->started) {
+        if (k->started && !(k->log && k->error.upstream_status >= 300)) {
             k->error.outcome = SG_STARTED;
             if (k->error.code == SG_E_UPSTREAM_TIMEOUT)
                 k->error.code = SG_E_UPSTREAM_UNREACHABLE;
@@ -277,15 +280,31 @@ static char *request_text(const struct vercel_command *cmd)
     return text;
 }
 
+static struct vercel_command_call *stream_new(struct vercel_client *c, const struct vercel_command_events *ev,
+                                              void *arg)
+{
+    struct vercel_command_call *k = calloc(1, sizeof *k);
+    if (!k)
+        return NULL;
+    k->loop = c->loop;
+    k->ev = *ev;
+    k->arg = arg;
+    k->grave.fn = on_bury;
+    k->exit_code = -1;
+    ndjson_init(&k->lines);
+    return k;
+}
+
+static const struct vercel_events stream_events = {.on_data = on_data, .on_done = on_done};
+
 struct vercel_command_call *vercel_command_start(struct vercel_client *c, const struct vercel_command *cmd,
                                                  const struct vercel_command_events *ev, void *arg,
                                                  struct sg_error *e)
 {
-    static const struct vercel_events events = {.on_data = on_data, .on_done = on_done};
     struct sg_buf path;
     sg_buf_init(&path, 1024);
     char *text = request_text(cmd);
-    struct vercel_command_call *k = calloc(1, sizeof *k);
+    struct vercel_command_call *k = stream_new(c, ev, arg);
     if (!text || !k || !sg_buf_adds(&path, "/v2/sandboxes/sessions/") ||
         !sg_buf_add_urlenc(&path, cmd->session_id) || !sg_buf_adds(&path, "/cmd")) {
         /* json_string refuses text that is not UTF-8 */
@@ -293,12 +312,6 @@ struct vercel_command_call *vercel_command_start(struct vercel_client *c, const 
                       "The command cannot be sent: it is not UTF-8, or too long.");
         goto fail;
     }
-    k->loop = c->loop;
-    k->ev = *ev;
-    k->arg = arg;
-    k->grave.fn = on_bury;
-    k->exit_code = -1;
-    ndjson_init(&k->lines);
     const struct vercel_request r = {
         .method = "POST",
         .path = path.data,
@@ -309,7 +322,7 @@ struct vercel_command_call *vercel_command_start(struct vercel_client *c, const 
         .expect_type = "application/x-ndjson",
         .means.on_404 = SG_E_SANDBOX_NOT_FOUND,
     };
-    k->call = vercel_call_start(c, &r, &events, k, e);
+    k->call = vercel_call_start(c, &r, &stream_events, k, e);
     if (!k->call)
         goto fail;
     goto out;
@@ -321,6 +334,37 @@ out:
         explicit_bzero(text, strlen(text));
         free(text);
     }
+    sg_buf_free(&path);
+    return k;
+}
+
+struct vercel_command_call *vercel_logs_start(struct vercel_client *c, const char *session_id,
+                                              const char *command_id, const struct vercel_command_events *ev,
+                                              void *arg, struct sg_error *e)
+{
+    struct sg_buf path;
+    struct vercel_command_call *k = stream_new(c, ev, arg);
+    if (!vercel_command_path(&path, session_id, command_id, "/logs") || !k) {
+        (void)sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "No memory for the call to the upstream.");
+        goto fail;
+    }
+    k->log = true;
+    k->started = true;
+    const struct vercel_request r = {
+        .method = "GET",
+        .path = path.data,
+        .class = VERCEL_LOGS,
+        .timeout_ms = -1,
+        .expect_type = "application/x-ndjson",
+        .idempotent = true,
+    };
+    k->call = vercel_call_start(c, &r, &stream_events, k, e);
+    if (k->call)
+        goto out;
+fail:
+    free(k);
+    k = NULL;
+out:
     sg_buf_free(&path);
     return k;
 }

@@ -38,6 +38,20 @@ void vercel_command_resume(struct vercel_command_call *call);
 /* Stops listening; the command goes on upstream. */
 void vercel_command_cancel(struct vercel_command_call *call);
 
+/* GET cmd/{id}/logs: what a command has said from its beginning, and what it says until its end.  The events as
+ * above, without on_started.  on_end with e NULL: the stream ended, and exit_code is -1; that is the command's end
+ * unless something on the way has closed the stream. */
+struct vercel_command_call *vercel_logs_start(struct vercel_client *c, const char *session_id,
+                                              const char *command_id, const struct vercel_command_events *ev,
+                                              void *arg, struct sg_error *e);
+
+/* GET cmd/{id}?wait=true: answered when the command has finished, for which it takes up to ten minutes; `finished` is
+ * false where the upstream answered earlier.  exit_code is upstream's, -1 when it gave none. */
+typedef void vercel_command_fn(void *arg, bool finished, int exit_code, const struct sg_error *e);
+struct vercel_call *vercel_command_wait(struct vercel_client *c, const char *session_id,
+                                        const char *command_id, vercel_command_fn *done, void *arg,
+                                        struct sg_error *e);
+
 /* fs/read as a stream: events as in client.h.  FILE_NOT_FOUND for 404, IS_DIRECTORY and other 400 as
  * FILE_ERROR; on_head comes only for an octet-stream answer. */
 struct vercel_call *vercel_file_read(struct vercel_client *c, const char *session_id, const char *path,

@@ -5,6 +5,8 @@
 #include "vercel/client.h"
 #include "vercel/transport.h"
 
+#include "base/buf.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
@@ -53,6 +55,9 @@ void vercel_waits_end(struct vercel_client *c);
 /* For calls that own something: called at the end of the turn in which the call ended, whichever way (done,
  * cancelled, client freed). */
 void vercel_call_on_gone(struct vercel_call *call, void (*gone)(void *arg), void *arg);
+/* …/sessions/{id}/cmd/{id}, and what follows.  *path is to be freed in any case. */
+bool vercel_command_path(struct sg_buf *path, const char *session_id, const char *command_id,
+                         const char *rest);
 void vercel_call_end_all(struct vercel_client *c);
 struct vercel_client *vercel_call_client(struct vercel_call *call);
 /* Upstream's request id of the answer being received; "" when none. */
