@@ -26,6 +26,8 @@ API_HANDLER(api_snapshot_delete);
 
 API_HANDLER(api_command_run);
 API_HANDLER(api_command_list);
+API_HANDLER(api_session_interactive);
+API_HANDLER(api_terminal_socket);
 API_HANDLER(api_command_get);
 API_HANDLER(api_command_logs);
 API_HANDLER(api_command_kill);

@@ -4,6 +4,7 @@
 #include "emulator/persist.h"
 #include "emulator/policy.h"
 #include "emulator/render.h"
+#include "emulator/terminal.h"
 #include "emulator/validate.h"
 
 #include <stdlib.h>
@@ -181,10 +182,11 @@ static int change_running(struct request *rq, struct reply *rp,
 static int extend(struct request *rq, struct session *s, void *arg)
 {
     int64_t ms = *(int64_t *)arg;
-    if (s->timeout_ms + ms > session_max_ms)
+    int64_t most = rq->emu->plan->session_max_ms - s->timeout_ms;
+    if (ms > most && !terminal_connected(s)) /* someone at a terminal does not survive a refusal */
         return api_fail(&rq->err, 400, "sandbox_timeout_invalid",
                         "The extension would exceed maximum execution timeout");
-    s->timeout_ms += ms;
+    s->timeout_ms += ms <= most ? ms : most > 0 ? most : 0;
     return 0;
 }
 

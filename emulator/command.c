@@ -4,6 +4,7 @@
 #include "emulator/box.h"
 #include "emulator/lifecycle.h"
 #include "emulator/pump.h"
+#include "emulator/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -271,7 +272,7 @@ static bool directory_exists(struct box *box, const char *cwd)
     return err == EISDIR;
 }
 
-static int exec_error(struct box *box, int err, const char *program, const char *cwd, struct api_error *e)
+int command_exec_error(struct box *box, int err, const char *program, const char *cwd, struct api_error *e)
 {
     switch (err) {
     case ENOENT:
@@ -316,6 +317,20 @@ static void set_exited(struct command *c, int wait_status)
     atomic_store(&c->exited, true);
 }
 
+bool command_take_early(struct session *s, pid_t pid, int *wait_status)
+{
+    for (struct early_exit **p = &s->early; *p; p = &(*p)->next) {
+        struct early_exit *x = *p;
+        if (x->pid != pid)
+            continue;
+        *p = x->next;
+        *wait_status = x->wait_status;
+        free(x);
+        return true;
+    }
+    return false;
+}
+
 static void enlist(struct session *s, struct command *c, pid_t pid)
 {
     pthread_mutex_lock(&s->sandbox->lock);
@@ -325,14 +340,9 @@ static void enlist(struct session *s, struct command *c, pid_t pid)
     c->next = s->commands;
     s->commands = command_ref(c);
     s->ncommands++;
-    for (struct early_exit **p = &s->early; *p; p = &(*p)->next)
-        if ((*p)->pid == pid) {
-            struct early_exit *x = *p;
-            *p = x->next;
-            set_exited(c, x->wait_status);
-            free(x);
-            break;
-        }
+    int wait_status;
+    if (command_take_early(s, pid, &wait_status))
+        set_exited(c, wait_status);
     pthread_mutex_unlock(&s->sandbox->lock);
 }
 
@@ -340,7 +350,14 @@ void command_on_exit(void *arg, pid_t pid, int wait_status, const struct rusage 
 {
     (void)usage;
     struct session *s = arg;
+    struct terminal *left = NULL;
     pthread_mutex_lock(&s->sandbox->lock);
+    if (terminal_exited(s, pid, wait_status, &left)) {
+        pthread_mutex_unlock(&s->sandbox->lock);
+        if (left)
+            terminal_unref(left);
+        return;
+    }
     struct command *c = s->commands;
     while (c && (c->pid != pid || atomic_load(&c->exited)))
         c = c->next;
@@ -359,28 +376,48 @@ void command_on_exit(void *arg, pid_t pid, int wait_status, const struct rusage 
         pump_wake(p);
 }
 
-static int launch(struct session *s, struct command *c, const struct command_request *rq, const char *cwd,
-                  struct api_error *e)
+void command_plan_free(struct command_plan *plan)
 {
-    int far[3] = {-1, -1, -1}, rc = -1;
-    const char **argv = arg_list(rq), **envp = NULL;
+    free(plan->argv);
+    free(plan->env);
+    free(plan->cwd);
+    *plan = (struct command_plan){0};
+}
+
+int command_plan(struct emulator *emu, struct session *s, const struct command_request *rq,
+                 struct command_plan *out, struct api_error *e)
+{
+    *out = (struct command_plan){0};
+    if (rq->sudo && box_host_tier(emu->host) == BOX_TIER_PLAIN && geteuid() != 0)
+        return api_fail(e, 400, "bad_request",
+                        "sudo needs root, which this emulator without isolation does not have.");
+    out->argv = arg_list(rq);
+    out->cwd = resolve_cwd(rq->cwd);
     pthread_mutex_lock(&s->sandbox->lock);
     json_t *sandbox_env = json_deep_copy(s->sandbox->set.env); /* JSON values are not shared by threads */
     pthread_mutex_unlock(&s->sandbox->lock);
     json_t *env = sandbox_env ? build_env(sandbox_env, rq->env, rq->sudo) : NULL;
     if (env)
-        envp = env_block(env);
-    if (!argv || !envp) {
-        api_fail(e, 500, "internal_server_error", "no memory");
-        goto out;
-    }
+        out->env = env_block(env);
+    json_decref(env);
+    json_decref(sandbox_env);
+    if (out->argv && out->cwd && out->env)
+        return 0;
+    command_plan_free(out);
+    return api_fail(e, 500, "internal_server_error", "no memory");
+}
+
+static int launch(struct session *s, struct command *c, const struct command_request *rq,
+                  const struct command_plan *plan, struct api_error *e)
+{
+    int far[3] = {-1, -1, -1}, rc = -1;
     if (!make_stdio(c, rq->attach_stdin, far)) {
         api_fail(e, 500, "internal_server_error", "no descriptors for the command: %s", strerror(errno));
         goto out;
     }
-    struct box_exec ex = {.argv = argv,
-                          .env = envp,
-                          .cwd = cwd,
+    struct box_exec ex = {.argv = plan->argv,
+                          .env = plan->env,
+                          .cwd = plan->cwd,
                           .uid = rq->sudo ? 0 : BOX_USER_UID,
                           .fds = {far[0], far[1], far[2]}};
     pid_t pid = 0;
@@ -388,7 +425,7 @@ static int launch(struct session *s, struct command *c, const struct command_req
     c->started_mono = sg_mono_ms();
     int err = box_exec(s->box, &ex, &pid);
     if (err) {
-        exec_error(s->box, err, rq->program, cwd, e);
+        command_exec_error(s->box, err, rq->program, plan->cwd, e);
         goto out;
     }
     for (int i = 0; i < 3; i++)
@@ -401,10 +438,6 @@ static int launch(struct session *s, struct command *c, const struct command_req
 out:
     for (int i = 0; i < 3; i++)
         close_fd(&far[i]);
-    json_decref(env);
-    json_decref(sandbox_env);
-    free(envp);
-    free(argv);
     return rc;
 }
 
@@ -412,28 +445,25 @@ int command_start(struct emulator *emu, struct session *s, const struct command_
                   struct command **out, struct api_error *e)
 {
     int rc = -1;
-    char *cwd = resolve_cwd(rq->cwd);
+    struct command_plan plan = {0};
     struct command *c = command_new(emu->state_dir);
-    bool ok = cwd && c;
+    bool ok = c != NULL;
     if (ok && rq->id)
         snprintf(c->id, sizeof c->id, "%s", rq->id);
     else if (ok)
         ok = sg_random_id(c->id, "cmd_", 28);
-    if (!ok || !make_head(c, rq, cwd, s->id)) {
-        api_fail(e, 500, "internal_server_error", "no memory");
+    if (command_plan(emu, s, rq, &plan, e))
         goto out;
-    }
-    if (rq->sudo && box_host_tier(emu->host) == BOX_TIER_PLAIN && geteuid() != 0) {
-        api_fail(e, 400, "bad_request",
-                 "sudo needs root, which this emulator without isolation does not have.");
+    if (!ok || !make_head(c, rq, plan.cwd, s->id)) {
+        api_fail(e, 500, "internal_server_error", "no memory");
         goto out;
     }
     if (session_enter(s, e))
         goto out;
-    rc = launch(s, c, rq, cwd, e);
+    rc = launch(s, c, rq, &plan, e);
     session_leave(s);
 out:
-    free(cwd);
+    command_plan_free(&plan);
     if (c && rc) {
         command_unref(c);
         c = NULL;

@@ -49,6 +49,12 @@ struct command {
     bool pump_finished;        /* the pump's thread */
 };
 
+/* What is executed for a request. */
+struct command_plan {
+    const char **argv, **env;
+    char *cwd;
+};
+
 struct command_request {
     const char *program;
     const json_t *args; /* array of strings or NULL */
@@ -62,6 +68,14 @@ struct command_request {
 /* Starts the program; *out is a counted reference.  0 or -1 with the error. */
 int command_start(struct emulator *emu, struct session *s, const struct command_request *rq,
                   struct command **out, struct api_error *e);
+/* For those that start programs themselves: the plan of a request, and the words for a failing box_exec.  0 or
+ * -1 with the error. */
+int command_plan(struct emulator *emu, struct session *s, const struct command_request *rq,
+                 struct command_plan *out, struct api_error *e);
+void command_plan_free(struct command_plan *plan);
+int command_exec_error(struct box *box, int err, const char *program, const char *cwd, struct api_error *e);
+/* With sandbox->lock: the end of a program that was told before its pid was known here. */
+bool command_take_early(struct session *s, pid_t pid, int *wait_status);
 struct command *command_find(struct session *s, const char *id);
 struct command *command_ref(struct command *c);
 void command_unref(struct command *c);

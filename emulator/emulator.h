@@ -11,6 +11,8 @@ struct state;
 struct journal;
 struct faults;
 struct account;
+struct terminals;
+struct plan;
 
 struct emulator {
     struct box_host *host;
@@ -19,6 +21,7 @@ struct emulator {
     struct journal *journal; /* NULL without --admin */
     struct faults *faults;   /* NULL without --admin */
     struct account *account;
+    struct terminals *terminals;
     const char *token;
     const char *state_dir;
     const char *route_domain; /* "vercel.run" */

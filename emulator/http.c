@@ -46,6 +46,8 @@ static void request_free(struct request *rq)
 {
     if (rq->sink_state && rq->route && rq->route->sink)
         rq->route->sink->abandon(rq);
+    if (rq->upgrade.arg)
+        rq->upgrade.drop(rq->upgrade.arg);
     EVP_MD_CTX_free(rq->digest);
     fault_action_free(&rq->fault);
     json_decref(rq->json);
@@ -286,8 +288,36 @@ static struct MHD_Response *flow_response(struct request *rq, struct reply *rp, 
     return r;
 }
 
+static void close_upgraded(void *arg)
+{
+    MHD_upgrade_action(arg, MHD_UPGRADE_ACTION_CLOSE);
+}
+
+static void on_upgrade(void *cls, struct MHD_Connection *conn, void *con_cls, const char *early, size_t n,
+                       MHD_socket fd, struct MHD_UpgradeResponseHandle *handle)
+{
+    (void)conn;
+    (void)con_cls;
+    struct upgrade *u = &((struct request *)cls)->upgrade; /* the request lives until this has returned */
+    void *arg = u->arg;
+    u->arg = NULL;
+    u->take(arg, fd, early, n, close_upgraded, handle);
+}
+
+static struct MHD_Response *upgrade_response(struct request *rq)
+{
+    struct MHD_Response *r = MHD_create_response_for_upgrade(on_upgrade, rq);
+    if (!r)
+        return NULL;
+    MHD_add_response_header(r, MHD_HTTP_HEADER_UPGRADE, "websocket");
+    MHD_add_response_header(r, "Sec-WebSocket-Accept", rq->upgrade.accept);
+    return r;
+}
+
 static struct MHD_Response *make_response(struct request *rq, struct reply *rp)
 {
+    if (rp->status == 101)
+        return upgrade_response(rq);
     bool faulty = rq->fault.set && shaped(&rq->fault);
     if (rp->file_fd >= 0 && !faulty) {
         struct MHD_Response *r = MHD_create_response_from_fd64(rp->file_size, rp->file_fd);
@@ -547,7 +577,7 @@ static void on_mhd_error(void *cls, const char *fmt, va_list ap)
 static struct MHD_Daemon *start_daemon(struct emulator *emu, int listen_fd, const char *cert, const char *key)
 {
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_POLL |
-                     MHD_USE_ERROR_LOG | MHD_USE_ITC;
+                     MHD_USE_ERROR_LOG | MHD_USE_ITC | MHD_ALLOW_UPGRADE;
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)key},
                                    {MHD_OPTION_END, 0, NULL}};

@@ -26,6 +26,15 @@ struct stream {
     void *arg;
 };
 
+/* What takes the connection over after a 101. */
+struct upgrade {
+    /* The socket with n bytes read already; done(done_arg) closes it.  Must not block. */
+    void (*take)(void *arg, int fd, const void *early, size_t n, void (*done)(void *done_arg), void *done_arg);
+    void (*drop)(void *arg); /* it did not come to that */
+    void *arg;               /* NULL: taken or dropped */
+    char accept[32];         /* Sec-WebSocket-Accept */
+};
+
 struct reply {
     int status;
     const char *type; /* static */
@@ -77,7 +86,8 @@ struct request {
     struct fault_action fault;
     int64_t fault_deadline; /* monotonic; 0: none */
     uint64_t journal_seq;
-    void *digest; /* EVP_MD_CTX of the body; only with a journal */
+    void *digest;           /* EVP_MD_CTX of the body; only with a journal */
+    struct upgrade upgrade; /* with a reply of status 101 */
 };
 
 /* "" when absent. */

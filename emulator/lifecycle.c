@@ -8,6 +8,7 @@
 #include "emulator/persist.h"
 #include "emulator/snapshots.h"
 
+#include "emulator/terminal.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -374,6 +375,7 @@ static void end_session(struct session *s, int64_t cpu_ms, const struct snapshot
 /* With `op`. */
 static int stop_locked(struct emulator *emu, struct session *s, enum stop_kind kind, int64_t expiration_ms,
                        struct snapshot **snapshot, struct api_error *e)
+    terminal_session_stopping(s);
 {
     struct box *box = NULL;
     struct sandbox *sb = s->sandbox;

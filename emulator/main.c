@@ -9,6 +9,7 @@
 #include "emulator/layers.h"
 #include "emulator/lifecycle.h"
 #include "emulator/persist.h"
+#include "emulator/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -143,6 +144,7 @@ static void *shut_down(void *arg)
     struct shutdown_job *job = arg;
     http_stop_accepting(job->http);
     lifecycle_shutdown(job->emu);
+    terminals_stop(job->emu->terminals);
     http_stop(job->http);
     kill(getpid(), SIGUSR1); /* wakes main, which waits for signals */
     return NULL;
@@ -330,12 +332,14 @@ static int serve(const struct options *o, struct box_host *host)
         snprintf(emu.base, sizeof emu.base, "%s", o->base_name);
         emu.journal = o->admin ? journal_new() : NULL;
         emu.faults = o->admin ? faults_new() : NULL;
+        emu.terminals = terminals_new();
         raise_limits();
-        rc = o->admin && (!emu.journal || !emu.faults) ? fail(EXIT_INTERNAL, "no memory")
-                                                       : run_server(o, &emu, &sockets, made);
+        bool memory = emu.terminals && (!o->admin || (emu.journal && emu.faults));
+        rc = memory ? run_server(o, &emu, &sockets, made) : fail(EXIT_INTERNAL, "no memory");
     }
     close_sockets(&sockets);
     account_free(emu.account);
+    terminals_free(emu.terminals);
     state_free(emu.state);
     journal_free(emu.journal);
     faults_free(emu.faults);

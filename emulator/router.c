@@ -13,7 +13,7 @@ static const struct route_entry routes[] = {
     {"POST", "sandboxes/sessions/{}/extend-timeout", api_session_extend, NULL},
     {"POST", "sandboxes/sessions/{}/network-policy", api_session_policy, NULL},
     {"POST", "sandboxes/sessions/{}/snapshot", api_session_snapshot, NULL},
-    {"POST", "sandboxes/sessions/{}/interactive", api_not_there, NULL},
+    {"POST", "sandboxes/sessions/{}/interactive", api_session_interactive, NULL},
     {"POST", "sandboxes/sessions/{}/cmd", api_command_run, NULL},
     {"GET", "sandboxes/sessions/{}/cmd", api_command_list, NULL},
     {"GET", "sandboxes/sessions/{}/cmd/{}", api_command_get, NULL},
@@ -59,6 +59,7 @@ static const struct route_entry account_routes[] = {
     {"POST", "login/device", api_device_decide, NULL, true},
     {"POST", "sandbox-cli/v1/events", api_telemetry, NULL, true},
     {"GET", "health", api_health, NULL, true},
+    {"GET", "ws/interactive", api_terminal_socket, NULL, true}, /* with a token of its own */
 };
 
 static const struct route_entry admin_routes[] = {

@@ -136,6 +136,7 @@ struct snapshot {
 struct state {
     pthread_mutex_t lock;
     pthread_cond_t changed;  /* live list or a deadline */
+    struct terminal *terminals; /* connected, or left behind by their client */
     struct strmap sandboxes; /* by project '/' name */
     struct strmap sessions, snapshots;
     struct session *live;
