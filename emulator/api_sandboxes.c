@@ -1,6 +1,7 @@
 #include "emulator/api.h"
 #include "base/clock.h"
 #include "base/crypto.h"
+#include "emulator/edge.h"
 #include "emulator/layers.h"
 #include "emulator/lifecycle.h"
 #include "emulator/persist.h"
@@ -252,6 +253,8 @@ static int patch_locked(struct request *rq, struct sandbox *sb, const struct san
     pthread_mutex_unlock(&sb->lock);
     if (!rc)
         persist_sandbox(rq->emu->state, sb);
+    if (!rc && in->has_ports)
+        edge_routes_changed(rq->emu->edge);
     return rc;
 }
 

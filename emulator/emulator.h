@@ -13,6 +13,7 @@ struct faults;
 struct account;
 struct terminals;
 struct plan;
+struct edge;
 
 struct emulator {
     struct box_host *host;
@@ -24,7 +25,8 @@ struct emulator {
     struct terminals *terminals;
     const char *token;
     const char *state_dir;
-    const char *route_domain; /* "vercel.run" */
+    const char *route_domain; /* of a route's url: "https://{subdomain}.vercel.run" */
+    struct edge *edge;        /* NULL without --edge and --edge-tls */
     char base[64];            /* the base tree of the default image */
     bool record_only;         /* accept network policies and only remember them */
     atomic_bool closing;      /* streams end, nothing new begins */

@@ -11,6 +11,9 @@ struct rule {
     json_t *json;
     struct fault_action action;
     char *method, *prefix; /* NULL: any */
+    bool edge;             /* for requests at the edge, and for no others */
+    int port;              /* 0: any */
+    char *subdomain;       /* NULL: any */
     regex_t regex;
     bool has_regex;
     int64_t nth, times; /* fires from the nth match on, `times` times (-1: always) */
@@ -40,6 +43,7 @@ static void rule_free(struct rule *r)
         regfree(&r->regex);
     free(r->method);
     free(r->prefix);
+    free(r->subdomain);
     json_decref(r->json);
     free(r);
 }
@@ -136,9 +140,33 @@ static int parse_action(const json_t *a, struct fault_action *out, struct api_er
     return 0;
 }
 
+/* A rule for the edge can do less: there is no call to carry out, only bytes. */
+static int check_edge_action(const json_t *action, struct api_error *e)
+{
+    static const char *const members[] = {
+        "status", "body", "content_type", "close_before", "cut_after_bytes", "delay_ms", NULL};
+    return only(action, "action", members, e);
+}
+
+static int parse_edge_match(struct rule *r, const json_t *m, struct api_error *e)
+{
+    int64_t port;
+    const char *subdomain = json_string_value(json_object_get(m, "subdomain"));
+    if (get_int(m, "port", 0, &port, e))
+        return -1;
+    if (port > 65535)
+        return api_invalid(e, "`match.port` should be <= 65535.");
+    r->port = (int)port;
+    r->edge = port || subdomain || json_is_true(json_object_get(m, "edge"));
+    if (subdomain && !(r->subdomain = strdup(subdomain)))
+        return api_fail(e, 500, "internal_server_error", "no memory");
+    return 0;
+}
+
 static int parse_match(struct rule *r, const json_t *m, struct api_error *e)
 {
-    static const char *const members[] = {"method", "path", "prefix", "path_regex", NULL};
+    static const char *const members[] = {"method", "path", "prefix",    "path_regex",
+                                          "edge",   "port", "subdomain", NULL};
     if (!m)
         return 0;
     if (only(m, "match", members, e))
@@ -154,6 +182,8 @@ static int parse_match(struct rule *r, const json_t *m, struct api_error *e)
             return api_invalid(e, "`match.path` should be an extended regular expression.");
         r->has_regex = true;
     }
+    if (parse_edge_match(r, m, e))
+        return -1;
     if ((method && !(r->method = strdup(method))) || (prefix && !(r->prefix = strdup(prefix))))
         return api_fail(e, 500, "internal_server_error", "no memory");
     return 0;
@@ -170,6 +200,7 @@ static struct rule *parse_rule(json_t *v, struct api_error *e)
     r->json = json_deep_copy(v);
     if (!r->json || only(r->json, "rule", members, e) ||
         parse_match(r, json_object_get(r->json, "match"), e) ||
+        (r->edge && check_edge_action(json_object_get(r->json, "action"), e)) ||
         parse_action(json_object_get(r->json, "action"), &r->action, e) ||
         get_int(r->json, "nth", 0, &r->nth, e) || get_int(r->json, "times", -1, &r->times, e)) {
         rule_free(r);
@@ -232,12 +263,25 @@ static bool applies(const struct rule *r, const char *method, const char *path)
            (!r->has_regex || !regexec(&r->regex, path, 0, NULL, 0));
 }
 
+static bool applies_at_edge(const struct rule *r, const char *subdomain, int port)
+{
+    return subdomain ? r->edge && (!r->port || r->port == port) &&
+                           (!r->subdomain || !strcmp(r->subdomain, subdomain))
+                     : !r->edge;
+}
+
 bool faults_match(struct faults *f, const char *method, const char *path, struct fault_action *out)
+{
+    return faults_match_edge(f, NULL, 0, method, path, out);
+}
+
+bool faults_match_edge(struct faults *f, const char *subdomain, int port, const char *method,
+                       const char *path, struct fault_action *out)
 {
     bool hit = false;
     pthread_mutex_lock(&f->lock);
     for (struct rule *r = f->first; r; r = r->next) {
-        if (!applies(r, method, path))
+        if (!applies_at_edge(r, subdomain, port) || !applies(r, method, path))
             continue;
         r->matched++;
         if (hit || r->matched < r->nth || (r->times >= 0 && r->fired >= r->times))

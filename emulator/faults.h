@@ -32,6 +32,10 @@ void faults_clear(struct faults *f);
 json_t *faults_list(struct faults *f);
 /* The first rule that fires for this request (path without /api and query); counts. */
 bool faults_match(struct faults *f, const char *method, const char *path, struct fault_action *out);
+/* The same for a request at the edge, where only rules with an `edge`, `port` or `subdomain` to match count:
+ * path is the request's target as sent. */
+bool faults_match_edge(struct faults *f, const char *subdomain, int port, const char *method,
+                       const char *path, struct fault_action *out);
 void fault_action_free(struct fault_action *a);
 
 #endif

@@ -118,6 +118,9 @@ static struct session *new_session(struct sandbox *sb, const char *source)
     pthread_mutex_lock(&sb->lock);
     s->vcpus = sb->set.vcpus;
     s->timeout_ms = sb->set.timeout_ms;
+    s->nboot_ports = sb->set.nroutes;
+    for (unsigned i = 0; i < s->nboot_ports; i++)
+        s->boot_ports[i] = sb->set.routes[i].port;
     memcpy(s->runtime, sb->set.runtime, sizeof s->runtime);
     s->policy_text = strdup(sb->set.policy_text);
     pthread_mutex_unlock(&sb->lock);
@@ -369,6 +372,8 @@ static void end_session(struct session *s, int64_t cpu_ms, const struct snapshot
         s->snapshotted_ms = s->requested_stop_ms;
     sb->total_cpu_ms += cpu_ms;
     sb->total_duration_ms += s->duration_ms;
+    sb->total_ingress += atomic_load(&s->ingress);
+    sb->total_egress += atomic_load(&s->egress);
     pthread_mutex_unlock(&sb->lock);
 }
 

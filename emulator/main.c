@@ -4,6 +4,7 @@
 #include "emulator/account.h"
 #include "emulator/api.h"
 #include "emulator/box.h"
+#include "emulator/edge_setup.h"
 #include "emulator/faults.h"
 #include "emulator/journal.h"
 #include "emulator/layers.h"
@@ -203,6 +204,7 @@ struct sockets {
     int plain, tls; /* tls -1: none */
     char url[320], tls_url[320];
     char *cert, *key;
+    struct edge_setup edge;
 };
 
 static char *read_pem(const char *path)
@@ -222,9 +224,24 @@ static char *read_pem(const char *path)
     return text;
 }
 
+static int open_edge(const struct options *o, struct sockets *s)
+{
+    char err[256];
+    int rc = 0;
+    if (*o->edge.host)
+        rc = listen_on(&o->edge, "http", &s->edge.config.plain_fd, s->edge.url);
+    if (!rc && *o->edge_tls.host)
+        rc = listen_on(&o->edge_tls, "https", &s->edge.config.tls_fd, s->edge.tls_url);
+    if (!rc && edge_setup_prepare(&s->edge, o, s->plain, err))
+        rc = fail(EXIT_STATE, "%s", err);
+    return rc;
+}
+
 static int open_sockets(const struct options *o, struct sockets *s)
 {
     int rc = listen_on(&o->listen, "http", &s->plain, s->url);
+    if (!rc)
+        rc = open_edge(o, s);
     if (rc || !*o->tls.host)
         return rc;
     if (!(s->cert = read_pem(o->tls_cert)))
@@ -244,6 +261,7 @@ static void close_sockets(struct sockets *s)
     if (s->key)
         OPENSSL_cleanse(s->key, strlen(s->key));
     free(s->key);
+    edge_setup_free(&s->edge);
 }
 
 /* The sockets are the server's when it serves. */
@@ -274,8 +292,13 @@ static void say_ready(const struct options *o, const struct emulator *emu, const
         fprintf(stderr, "sandgate-emulator: logins are approved by themselves: whoever reaches %s gets in\n",
                 s->url);
     bool tls = *s->tls_url;
+    if (s->edge.ca)
+        fprintf(stderr, "sandgate-emulator: the edge's certificates are signed by %s\n",
+                ca_pem_path(s->edge.ca));
     if (o->json)
-        printf("{\"url\":\"%s\",%s%s%s\"token\":\"%s\",\"tier\":\"%s\"}\n", s->url,
+        printf("{\"url\":\"%s\",\"edge\":\"%s\",\"edge_tls\":\"%s\",\"edge_ca\":\"%s\",%s%s%s\"token\":\"%"
+               "s\",\"tier\":\"%s\"}\n",
+               s->url, s->edge.url, s->edge.tls_url, s->edge.ca ? ca_pem_path(s->edge.ca) : "",
                tls ? "\"tls_url\":\"" : "", s->tls_url, tls ? "\"," : "", emu->token, box_tier_name(tier));
     else
         printf("serving %s%s%s\ntoken   %s\n", s->url, tls ? " and " : "", s->tls_url,
@@ -303,15 +326,23 @@ static int run_server(const struct options *o, struct emulator *emu, struct sock
     if (!http)
         return fail(s->plain < 0 ? EXIT_USAGE : EXIT_INTERNAL, "cannot start the server: %s",
                     s->plain < 0 ? "the TLS certificate or key is no good" : strerror(errno));
-    say_ready(o, emu, s, made);
+    int rc = EXIT_OK;
+    if (!edge_setup_start(&s->edge, emu)) {
+        rc = fail(EXIT_INTERNAL, "cannot start the edge: %s", strerror(errno));
+        kill(getpid(), SIGTERM); /* the way out is the same as ever */
+    } else {
+        say_ready(o, emu, s, made);
+    }
     wait_for_signals(emu, http, &set);
-    return EXIT_OK;
+    edge_stop(emu->edge);
+    return rc;
 }
 
 static int serve(const struct options *o, struct box_host *host)
 {
-    struct emulator emu = {.host = host, .state_dir = o->state_dir, .route_domain = "vercel.run"};
+    struct emulator emu = {.host = host, .state_dir = o->state_dir};
     struct sockets sockets = {.plain = -1, .tls = -1};
+    edge_setup_init(&sockets.edge);
     char token[TOKEN_MAX] = "";
     bool made = false;
     atomic_init(&emu.closing, false);
@@ -329,6 +360,7 @@ static int serve(const struct options *o, struct box_host *host)
     if (!rc) {
         emu.token = token;
         emu.record_only = o->record_only;
+        emu.route_domain = sockets.edge.route_url;
         snprintf(emu.base, sizeof emu.base, "%s", o->base_name);
         emu.journal = o->admin ? journal_new() : NULL;
         emu.faults = o->admin ? faults_new() : NULL;

@@ -24,6 +24,16 @@ static const char help[] =
     "  --tls-listen HOST:PORT  serve the same with TLS on a second address\n"
     "  --tls-cert FILE, --tls-key FILE\n"
     "                        its certificate (chain) and private key, PEM\n"
+    "  --edge HOST:PORT      carry requests for http://SUBDOMAIN.SUFFIX (by their Host) to the port inside\n"
+    "  --edge-tls HOST:PORT  the same with TLS, by a certificate authority of its own: trust DIR/ca/ca.pem\n"
+    "  --edge-suffix SUFFIX  of those names (default vercel.run; SUBDOMAIN.localhost is always right, too)\n"
+    "  --edge-api-hosts A,B  these hosts on the edge lead to the API (vercel.com,api.vercel.com)\n"
+    "  --route-url-template URL\n"
+    "                        what answers say as a route's url, with {subdomain}, {edge-port} and\n"
+    "                        {edge-tls-port} filled in (default https://{subdomain}.SUFFIX)\n"
+    "  --late-ports=route|502-until-resume\n"
+    "                        ports added while the sandbox runs: reachable at once (default), or 502 until\n"
+    "                        its next session\n"
     "  --approve-logins      approve every login of the CLI as it begins: whoever reaches the address gets "
     "in\n"
     "  --admin               serve /_emulator/journal and /_emulator/faults (for tests)\n"
@@ -84,6 +94,12 @@ enum {
     O_TLS_LISTEN,
     O_TLS_CERT,
     O_TLS_KEY,
+    O_EDGE,
+    O_EDGE_TLS,
+    O_EDGE_SUFFIX,
+    O_EDGE_API_HOSTS,
+    O_ROUTE_URL,
+    O_LATE_PORTS,
     O_APPROVE,
     O_STATE,
     O_BASE_FROM,
@@ -104,6 +120,12 @@ static const struct option table[] = {
     {"tls-listen", required_argument, NULL, O_TLS_LISTEN},
     {"tls-cert", required_argument, NULL, O_TLS_CERT},
     {"tls-key", required_argument, NULL, O_TLS_KEY},
+    {"edge", required_argument, NULL, O_EDGE},
+    {"edge-tls", required_argument, NULL, O_EDGE_TLS},
+    {"edge-suffix", required_argument, NULL, O_EDGE_SUFFIX},
+    {"edge-api-hosts", required_argument, NULL, O_EDGE_API_HOSTS},
+    {"route-url-template", required_argument, NULL, O_ROUTE_URL},
+    {"late-ports", required_argument, NULL, O_LATE_PORTS},
     {"approve-logins", no_argument, NULL, O_APPROVE},
     {"state", required_argument, NULL, O_STATE},
     {"base-from", required_argument, NULL, O_BASE_FROM},
@@ -138,6 +160,60 @@ static int parse_parent(const char *arg, struct options *out)
     return 0;
 }
 
+/* Lower-case host names, divided by commas where `many`. */
+static bool are_names(const char *s, bool many)
+{
+    size_t n = 0;
+    for (;; s++) {
+        bool end = !*s || (many && *s == ',');
+        if (end && (!n || n > 253 || s[-1] == '.' || s[-1] == '-'))
+            return false;
+        if (!*s)
+            return true;
+        bool ok = (*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || (n && (*s == '-' || *s == '.'));
+        if (!end && !ok)
+            return false;
+        n = end ? 0 : n + 1;
+    }
+}
+
+static bool is_url_template(const char *s)
+{
+    for (const char *c = s; *c; c++)
+        if (*c <= ' ' || *c > '~' || *c == '"' || *c == '\\')
+            return false;
+    return strlen(s) < 512 && strstr(s, "{subdomain}") &&
+           (!strncmp(s, "http://", 7) || !strncmp(s, "https://", 8));
+}
+
+static int take_edge(int c, struct options *out)
+{
+    switch (c) {
+    case O_EDGE:
+        return parse_listen(optarg, &out->edge) ? 0 : usage("--edge wants HOST:PORT, not", optarg);
+    case O_EDGE_TLS:
+        return parse_listen(optarg, &out->edge_tls) ? 0 : usage("--edge-tls wants HOST:PORT, not", optarg);
+    case O_EDGE_SUFFIX:
+        out->edge_suffix = optarg;
+        return are_names(optarg, false) ? 0
+                                        : usage("--edge-suffix wants a host name in lower case, not", optarg);
+    case O_EDGE_API_HOSTS:
+        out->edge_api_hosts = optarg;
+        return are_names(optarg, true) ? 0
+                                       : usage("--edge-api-hosts wants HOST,HOST in lower case, not", optarg);
+    case O_ROUTE_URL:
+        out->route_url = optarg;
+        return is_url_template(optarg)
+                   ? 0
+                   : usage("--route-url-template wants an http(s) URL with {subdomain}, not", optarg);
+    default: /* O_LATE_PORTS */
+        out->late_ports_wait = !strcmp(optarg, "502-until-resume");
+        return out->late_ports_wait || !strcmp(optarg, "route")
+                   ? 0
+                   : usage("--late-ports wants route or 502-until-resume, not", optarg);
+    }
+}
+
 static int take(int c, const char *current, struct options *out)
 {
     switch (c) {
@@ -145,6 +221,13 @@ static int take(int c, const char *current, struct options *out)
         return parse_listen(optarg, &out->listen) ? 0 : usage("--listen wants HOST:PORT, not", optarg);
     case O_TLS_LISTEN:
         return parse_listen(optarg, &out->tls) ? 0 : usage("--tls-listen wants HOST:PORT, not", optarg);
+    case O_EDGE:
+    case O_EDGE_TLS:
+    case O_EDGE_SUFFIX:
+    case O_EDGE_API_HOSTS:
+    case O_ROUTE_URL:
+    case O_LATE_PORTS:
+        return take_edge(c, out);
     case O_TLS_CERT:
         out->tls_cert = optarg;
         return 0;
@@ -201,6 +284,8 @@ int options_parse(int argc, char **argv, struct options *out)
     memset(out, 0, sizeof *out);
     out->base_name = "default";
     parse_listen("127.0.0.1:8799", &out->listen);
+    out->edge_suffix = "vercel.run";
+    out->edge_api_hosts = "";
     if (argc > 1 && argv[1][0] != '-') {
         if (!strcmp(argv[1], "import-base"))
             out->command = OPTIONS_IMPORT;

@@ -24,8 +24,13 @@ struct options_address {
 
 struct options {
     enum options_command command;
-    struct options_address listen, tls; /* tls.host "": not wanted */
-    const char *tls_cert, *tls_key;     /* PEM files; both or none */
+    struct options_address listen, tls;    /* tls.host "": not wanted */
+    const char *tls_cert, *tls_key;        /* PEM files; both or none */
+    struct options_address edge, edge_tls; /* host "": not wanted */
+    const char *edge_suffix;               /* "vercel.run" */
+    const char *edge_api_hosts;            /* "a,b"; "" */
+    const char *route_url;                 /* NULL: https://{subdomain}.SUFFIX */
+    bool late_ports_wait;
     const char *state_dir;
     const char *base_from;  /* NULL: none */
     const char *base_name;  /* "default" */

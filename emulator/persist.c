@@ -89,10 +89,11 @@ bool persist_sandbox(struct state *st, struct sandbox *sb)
 {
     pthread_mutex_lock(&sb->lock);
     const struct settings *s = &sb->set;
-    json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:s,s:s}", "uid", sb->uid, "name", sb->name,
-                          "project", sb->project, "created", (json_int_t)sb->created_ms, "updated",
+    json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:s}", "uid", sb->uid, "name",
+                          sb->name, "project", sb->project, "created", (json_int_t)sb->created_ms, "updated",
                           (json_int_t)sb->updated_ms, "status", (json_int_t)sb->status_ms, "cpu",
                           (json_int_t)sb->total_cpu_ms, "duration", (json_int_t)sb->total_duration_ms,
+                          "ingress", (json_int_t)sb->total_ingress, "egress", (json_int_t)sb->total_egress,
                           "snapshot", sb->snapshot_id, "session", sb->current ? sb->current->id : "");
     json_t *set =
         json_pack("{s:i,s:I,s:I,s:b,s:s,s:s,s:s,s:s,s:o,s:O,s:O}", "vcpus", s->vcpus, "timeout",
@@ -114,15 +115,16 @@ bool persist_sandbox(struct state *st, struct sandbox *sb)
 bool persist_session(struct state *st, struct session *s)
 {
     pthread_mutex_lock(&s->sandbox->lock);
-    json_t *o = json_pack("{s:s,s:s,s:s,s:i,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "id",
-                          s->id, "sandbox", s->sandbox->uid, "status", status_name(s->status), "vcpus",
-                          s->vcpus, "runtime", s->runtime, "policy", s->policy_text, "source",
-                          s->source_snapshot, "timeout", (json_int_t)s->timeout_ms, "requested",
-                          (json_int_t)s->requested_ms, "created", (json_int_t)s->created_ms, "updated",
-                          (json_int_t)s->updated_ms, "started", (json_int_t)s->started_ms, "requested_stop",
-                          (json_int_t)s->requested_stop_ms, "stopped", (json_int_t)s->stopped_ms, "aborted",
-                          (json_int_t)s->aborted_ms, "snapshotted", (json_int_t)s->snapshotted_ms, "duration",
-                          (json_int_t)s->duration_ms, "cpu", (json_int_t)s->cpu_ms);
+    json_t *o = json_pack(
+        "{s:s,s:s,s:s,s:i,s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "id", s->id,
+        "sandbox", s->sandbox->uid, "status", status_name(s->status), "vcpus", s->vcpus, "runtime",
+        s->runtime, "policy", s->policy_text, "source", s->source_snapshot, "timeout",
+        (json_int_t)s->timeout_ms, "requested", (json_int_t)s->requested_ms, "created",
+        (json_int_t)s->created_ms, "updated", (json_int_t)s->updated_ms, "started", (json_int_t)s->started_ms,
+        "requested_stop", (json_int_t)s->requested_stop_ms, "stopped", (json_int_t)s->stopped_ms, "aborted",
+        (json_int_t)s->aborted_ms, "snapshotted", (json_int_t)s->snapshotted_ms, "duration",
+        (json_int_t)s->duration_ms, "cpu", (json_int_t)s->cpu_ms, "ingress",
+        (json_int_t)atomic_load(&s->ingress), "egress", (json_int_t)atomic_load(&s->egress));
     pthread_mutex_unlock(&s->sandbox->lock);
     return store(st, "session", s->id, o);
 }
@@ -214,6 +216,8 @@ static bool load_sandbox(struct state *st, const json_t *o, struct strmap *by_ui
     sb->status_ms = sg_jget_int(o, "status", 0);
     sb->total_cpu_ms = sg_jget_int(o, "cpu", 0);
     sb->total_duration_ms = sg_jget_int(o, "duration", 0);
+    sb->total_ingress = sg_jget_int(o, "ingress", 0);
+    sb->total_egress = sg_jget_int(o, "egress", 0);
     bool no_memory;
     bool ok = *sb->uid && *sb->name && load_settings(&sb->set, json_object_get(o, "settings")) &&
               !state_add_sandbox(st, sb);
@@ -245,6 +249,8 @@ static bool load_session(struct state *st, const json_t *o, const struct strmap 
     s->snapshotted_ms = sg_jget_int(o, "snapshotted", 0);
     s->duration_ms = sg_jget_int(o, "duration", 0);
     s->cpu_ms = sg_jget_int(o, "cpu", 0);
+    atomic_store(&s->ingress, sg_jget_int(o, "ingress", 0));
+    atomic_store(&s->egress, sg_jget_int(o, "egress", 0));
     bool ok = *s->id && s->policy_text && status_from_name(sg_jget_str(o, "status", ""), &s->status) &&
               !state_add_session(st, s);
     session_unref(s);

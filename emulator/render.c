@@ -2,6 +2,7 @@
 #include "emulator/jsontext.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static void add_int(struct sg_buf *out, const char *key, int64_t v)
 {
@@ -62,8 +63,8 @@ void render_sandbox(struct sg_buf *out, const struct sandbox *sb)
     add_int(out, "timeout", set->timeout_ms);
     sg_buf_adds(out, ",\"networkPolicy\":");
     sg_buf_adds(out, set->policy_text);
-    add_int(out, "totalEgressBytes", 0);
-    add_int(out, "totalIngressBytes", 0);
+    add_int(out, "totalEgressBytes", sb->total_egress);
+    add_int(out, "totalIngressBytes", sb->total_ingress);
     add_int(out, "totalActiveCpuDurationMs", sb->total_cpu_ms);
     add_int(out, "totalDurationMs", sb->total_duration_ms);
     add_int(out, "createdAt", sb->created_ms);
@@ -105,7 +106,8 @@ void render_session(struct sg_buf *out, const struct session *s)
     if (s->status == ST_STOPPED) {
         add_int(out, "duration", s->duration_ms);
         add_int(out, "activeCpuDurationMs", s->cpu_ms);
-        sg_buf_adds(out, ",\"networkTransfer\":{\"ingress\":0,\"egress\":0}");
+        sg_buf_addf(out, ",\"networkTransfer\":{\"ingress\":%lld,\"egress\":%lld}", atomic_load(&s->ingress),
+                    atomic_load(&s->egress));
     }
     if (*s->source_snapshot)
         add_str(out, "sourceSnapshotId", s->source_snapshot);
@@ -119,13 +121,26 @@ void render_session(struct sg_buf *out, const struct session *s)
     sg_buf_adds(out, "}");
 }
 
-void render_routes(struct sg_buf *out, const struct sandbox *sb, const char *domain)
+static void add_route_url(struct sg_buf *out, const char *template, const char *subdomain)
+{
+    static const char place[] = "{subdomain}";
+    const char *at;
+    while ((at = strstr(template, place))) {
+        sg_buf_add(out, template, (size_t)(at - template));
+        sg_buf_adds(out, subdomain);
+        template = at + sizeof place - 1;
+    }
+    sg_buf_adds(out, template);
+}
+
+void render_routes(struct sg_buf *out, const struct sandbox *sb, const char *url_template)
 {
     sg_buf_adds(out, "[");
     for (unsigned i = 0; i < sb->set.nroutes; i++) {
         const struct route *r = &sb->set.routes[i];
-        sg_buf_addf(out, "%s{\"url\":\"https://%s.%s\",\"subdomain\":\"%s\",\"port\":%d}", i ? "," : "",
-                    r->subdomain, domain, r->subdomain, r->port);
+        sg_buf_adds(out, i ? ",{\"url\":\"" : "{\"url\":\"");
+        add_route_url(out, url_template, r->subdomain);
+        sg_buf_addf(out, "\",\"subdomain\":\"%s\",\"port\":%d}", r->subdomain, r->port);
     }
     sg_buf_adds(out, "]");
 }

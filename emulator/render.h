@@ -11,7 +11,8 @@ enum { MEMORY_PER_VCPU = 2048, INTERACTIVE_PORT = 23456 };
 /* With sandbox->lock. */
 void render_sandbox(struct sg_buf *out, const struct sandbox *sb);
 void render_session(struct sg_buf *out, const struct session *s);
-void render_routes(struct sg_buf *out, const struct sandbox *sb, const char *domain);
+/* url_template: "https://{subdomain}.vercel.run", of characters that JSON takes as they are. */
+void render_routes(struct sg_buf *out, const struct sandbox *sb, const char *url_template);
 /* With state->lock. */
 void render_snapshot(struct sg_buf *out, const struct snapshot *sn);
 /* "pagination":{…} */

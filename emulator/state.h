@@ -87,6 +87,7 @@ struct sandbox {
     struct settings set;
     int64_t created_ms, updated_ms, status_ms;
     int64_t total_cpu_ms, total_duration_ms;
+    int64_t total_ingress, total_egress; /* bytes, of sessions that ended */
     struct session *current;
     char snapshot_id[ID_TEXT]; /* "": none */
     bool deleted;
@@ -105,8 +106,11 @@ struct session {
     int64_t requested_ms, created_ms, updated_ms;
     int64_t started_ms, requested_stop_ms, stopped_ms, aborted_ms, snapshotted_ms; /* 0: not yet */
     int64_t duration_ms, cpu_ms;
-    int64_t started_mono; /* the deadline is this plus timeout_ms */
-    struct box *box;      /* NULL unless running */
+    atomic_llong ingress, egress; /* bytes into and out of the box, through the edge */
+    unsigned nboot_ports;
+    int boot_ports[PORTS_MAX]; /* exposed when it began; others came late */
+    int64_t started_mono;      /* the deadline is this plus timeout_ms */
+    struct box *box;           /* NULL unless running */
     struct pump *pump;
     unsigned users; /* threads using the box */
     bool stop_thread;

@@ -146,7 +146,7 @@ static void test_session(void **state)
                                           NULL};
     has(o, stopped);
     json_decref(o);
-    render_routes(&b, sb, "vercel.run");
+    render_routes(&b, sb, "https://{subdomain}.vercel.run");
     assert_string_equal(b.data,
                         "[{\"url\":\"https://sb-abcdefghijkl.vercel.run\",\"subdomain\":\"sb-abcdefghijkl\","
                         "\"port\":3000}]");
