@@ -12,6 +12,13 @@ API_HANDLER(api_sandbox_list);
 API_HANDLER(api_sandbox_get);
 API_HANDLER(api_sandbox_patch);
 API_HANDLER(api_sandbox_delete);
+API_HANDLER(api_sandbox_fork);
+
+API_HANDLER(api_drive_list);
+API_HANDLER(api_drive_get);
+API_HANDLER(api_drive_make);
+API_HANDLER(api_drive_delete);
+API_HANDLER(api_drive_fork);
 
 API_HANDLER(api_session_list);
 API_HANDLER(api_session_get);
@@ -19,15 +26,16 @@ API_HANDLER(api_session_stop);
 API_HANDLER(api_session_extend);
 API_HANDLER(api_session_policy);
 API_HANDLER(api_session_snapshot);
+API_HANDLER(api_session_interactive);
+API_HANDLER(api_terminal_socket);
 
 API_HANDLER(api_snapshot_list);
 API_HANDLER(api_snapshot_get);
 API_HANDLER(api_snapshot_delete);
+API_HANDLER(api_snapshot_tree);
 
 API_HANDLER(api_command_run);
 API_HANDLER(api_command_list);
-API_HANDLER(api_session_interactive);
-API_HANDLER(api_terminal_socket);
 API_HANDLER(api_command_get);
 API_HANDLER(api_command_logs);
 API_HANDLER(api_command_kill);
@@ -64,6 +72,10 @@ API_HANDLER(api_device_page);
 API_HANDLER(api_device_decide);
 
 API_HANDLER(api_not_there);
+
+/* {"sandbox","session","routes"} and, unless NULL, "resumed"; s NULL: the current session. */
+int api_answer_sandbox(struct request *rq, struct reply *rp, struct sandbox *sb, struct session *s,
+                       const char *resumed);
 
 /* The session that the path names, counted; NULL with 404 in rq->err. */
 struct session *api_session(struct request *rq);

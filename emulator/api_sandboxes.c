@@ -2,11 +2,12 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "emulator/edge.h"
-#include "emulator/layers.h"
 #include "emulator/lifecycle.h"
 #include "emulator/persist.h"
 #include "emulator/policy.h"
 #include "emulator/render.h"
+#include "emulator/sandbox_settings.h"
+#include "emulator/source.h"
 #include "emulator/validate.h"
 
 #include <stdio.h>
@@ -14,11 +15,10 @@
 #include <string.h>
 
 static const int64_t day_ms = 86400000;
-static const char default_image[] = "vercel/sandbox/universal:latest";
 
 /* ---- answers ---- */
 
-static int answer_sandbox_and_session(struct request *rq, struct reply *rp, struct sandbox *sb,
+int api_answer_sandbox(struct request *rq, struct reply *rp, struct sandbox *sb,
                                       struct session *s, const char *resumed)
 {
     pthread_mutex_lock(&sb->lock);
@@ -49,46 +49,6 @@ static struct sandbox *find(struct request *rq)
 
 /* ---- create ---- */
 
-static int set_routes(struct settings *set, const struct sandbox_request *in, struct api_error *e)
-{
-    struct route fresh[PORTS_MAX];
-    for (unsigned i = 0; i < in->nports; i++) {
-        fresh[i].port = in->ports[i];
-        if (!sg_random_id(fresh[i].subdomain, "sb-", 12))
-            return api_fail(e, 500, "internal_server_error", "no random numbers");
-        for (unsigned j = 0; j < set->nroutes; j++)
-            if (set->routes[j].port == in->ports[i]) /* a port that stays keeps its address */
-                fresh[i] = set->routes[j];
-    }
-    memcpy(set->routes, fresh, in->nports * sizeof *fresh);
-    set->nroutes = in->nports;
-    return 0;
-}
-
-/* "repo[:tag]" to its base tree and the digest-pinned form that responses show. */
-static int set_image(struct emulator *emu, struct settings *set, const char *image, struct api_error *e)
-{
-    char repo[256], base[64];
-    if (!strncmp(image, "vcr.vercel.com/", 15))
-        image += 15;
-    snprintf(repo, sizeof repo, "%s", image);
-    repo[strcspn(repo, "@")] = '\0';
-    char *colon = strrchr(repo, ':');
-    if (colon)
-        *colon = '\0';
-    bool managed = !strncmp(repo, "vercel/sandbox/", 15);
-    snprintf(base, sizeof base, "%.63s", managed ? emu->base : repo);
-    if (!managed && (!valid_name(base) || !layers_has_base(emu->layers, base)))
-        return api_fail(e, 404, "not_found", "Image '%.200s' not found.", image);
-    unsigned char digest[32];
-    char hex[65];
-    sg_sha256(image, strlen(image), digest);
-    sg_hex(hex, digest, sizeof digest);
-    snprintf(set->image, sizeof set->image, "%s@sha256:%s", repo, hex);
-    memcpy(set->base, base, sizeof base);
-    return 0;
-}
-
 static int set_environment(struct request *rq, struct settings *set, const struct sandbox_request *in)
 {
     if (in->runtime || (rq->version == 2 && !in->image)) {
@@ -96,42 +56,7 @@ static int set_environment(struct request *rq, struct settings *set, const struc
         memcpy(set->base, rq->emu->base, sizeof set->base);
         return 0;
     }
-    return set_image(rq->emu, set, in->image ? in->image : default_image, &rq->err);
-}
-
-static int replace(json_t **to, const json_t *from, struct api_error *e)
-{
-    json_t *copy = json_deep_copy(from);
-    if (!copy)
-        return api_fail(e, 500, "internal_server_error", "no memory");
-    json_decref(*to);
-    *to = copy;
-    return 0;
-}
-
-/* What create and patch may change; the caller holds what guards the settings. */
-static int apply(struct settings *set, const struct sandbox_request *in, struct api_error *e)
-{
-    if (in->has_ports && set_routes(set, in, e))
-        return -1;
-    if (in->timeout_ms >= 0)
-        set->timeout_ms = in->timeout_ms;
-    if (in->vcpus)
-        set->vcpus = in->vcpus;
-    if (in->persistent >= 0)
-        set->persistent = in->persistent;
-    if (in->snapshot_expiration_ms >= 0)
-        set->snapshot_expiration_ms = in->snapshot_expiration_ms;
-    if (in->has_keep)
-        set->keep = in->keep;
-    if (in->runtime)
-        snprintf(set->runtime, sizeof set->runtime, "%s", in->runtime);
-    /* copies: a request's JSON belongs to its own thread */
-    if (in->env && replace(&set->env, in->env, e))
-        return -1;
-    if (in->tags && replace(&set->tags, in->tags, e))
-        return -1;
-    return 0;
+    return settings_image(rq->emu, set, in->image ? in->image : DEFAULT_IMAGE, &rq->err);
 }
 
 static int fill_new(struct request *rq, struct sandbox *sb, const struct sandbox_request *in)
@@ -140,7 +65,7 @@ static int fill_new(struct request *rq, struct sandbox *sb, const struct sandbox
     set->vcpus = 2;
     set->timeout_ms = 300000;
     set->persistent = true;
-    set->snapshot_expiration_ms = (rq->version >= 4 ? 7 : 30) * day_ms;
+    set->snapshot_expiration_ms = 30 * day_ms;
     set->env = json_object();
     set->tags = json_object();
     sb->created_ms = sb->updated_ms = sb->status_ms = sg_wall_ms();
@@ -154,23 +79,67 @@ static int fill_new(struct request *rq, struct sandbox *sb, const struct sandbox
     const char *project = in->project ? in->project : request_project(rq);
     snprintf(sb->project, sizeof sb->project, "%s", *project ? project : "prj_default");
     if (policy_response(in->policy, rq->emu->record_only, &set->policy_text, &rq->err) ||
-        set_environment(rq, set, in) || apply(set, in, &rq->err))
+        set_environment(rq, set, in) || settings_apply(set, in, &rq->err) ||
+        settings_apply_maps(set, in, &rq->err))
         return -1;
-    if (rq->version >= 4 && set->persistent && !in->has_keep)
-        set->keep = (struct keep_last){.set = true, .count = 1, .expiration_ms = -1, .delete_evicted = true};
+    if (rq->version >= 4)
+        settings_short_lived(set);
     return 0;
 }
 
 /* A snapshot source says where it comes from; its base tree goes with it. */
-static int check_source(struct request *rq, struct sandbox *sb, const char *id)
+static int check_source(struct request *rq, struct sandbox *sb, const struct sandbox_request *in)
 {
+    const char *id = in->source_snapshot;
     struct snapshot *sn = id ? state_snapshot(rq->emu->state, id) : NULL;
     if (!sn)
         return id ? api_fail(&rq->err, 410, "snapshot_not_found", "Snapshot '%.60s' not found.", id) : 0;
     memcpy(sb->set.base, sn->base, sizeof sb->set.base);
     snprintf(sb->snapshot_id, sizeof sb->snapshot_id, "%s", sn->id);
+    if (in->region < 0)
+        sb->set.region = sn->region; /* constant */
     snapshot_unref(sn);
     return 0;
+}
+
+/* Before anything is fetched for a name that is taken. */
+static int check_name(struct request *rq, const struct sandbox *sb)
+{
+    struct sandbox *other = state_sandbox(rq->emu->state, sb->project, sb->name);
+    if (!other)
+        return 0;
+    sandbox_unref(other);
+    return lifecycle_name_taken(sb->name, &rq->err);
+}
+
+/* Nothing stays behind. */
+static void undo(struct request *rq, struct sandbox *sb, struct session *s)
+{
+    struct api_error ignored;
+    lifecycle_delete(rq->emu, sb, true, &ignored);
+    pthread_mutex_lock(&sb->lock);
+    struct session *last = sb->current; /* the circle sandbox - session ends here */
+    sb->current = NULL;
+    pthread_mutex_unlock(&sb->lock);
+    if (last)
+        session_unref(last);
+    session_unref(s);
+}
+
+/* Boots it; the files of a git or tarball source were fetched before and are unpacked now. */
+static int create(struct request *rq, struct sandbox *sb, const struct sandbox_request *in, struct session **s)
+{
+    struct source_files files = {.fd = -1};
+    if (check_name(rq, sb) || source_fetch(rq->emu, &in->source, &files, &rq->err))
+        return -1;
+    int rc = lifecycle_create(rq->emu, sb, in->source_snapshot ? in->source_snapshot : "", s, &rq->err);
+    if (!rc && files.fd >= 0 && source_unpack(&files, *s, rq->version == 2, &rq->err)) {
+        undo(rq, sb, *s);
+        *s = NULL;
+        rc = -1;
+    }
+    source_files_close(&files);
+    return rc;
 }
 
 int api_sandbox_create(struct request *rq, struct reply *rp)
@@ -184,10 +153,11 @@ int api_sandbox_create(struct request *rq, struct reply *rp)
         return api_fail(&rq->err, 500, "internal_server_error", "no memory");
     struct session *s = NULL;
     int rc = -1;
-    if (!fill_new(rq, sb, &in) && !check_source(rq, sb, in.source_snapshot))
-        rc = lifecycle_create(rq->emu, sb, in.source_snapshot ? in.source_snapshot : "", &s, &rq->err);
+    if (!fill_new(rq, sb, &in) && !check_source(rq, sb, &in) &&
+        !settings_check(rq->emu, sb->project, &sb->set, true, &rq->err))
+        rc = create(rq, sb, &in, &s);
     if (!rc) {
-        rc = answer_sandbox_and_session(rq, rp, sb, s, NULL);
+        rc = api_answer_sandbox(rq, rp, sb, s, NULL);
         session_unref(s);
     }
     sandbox_unref(sb);
@@ -207,13 +177,13 @@ int api_sandbox_get(struct request *rq, struct reply *rp)
         return -1;
     int rc = 0;
     if (strcmp(resume, "true") != 0) {
-        rc = answer_sandbox_and_session(rq, rp, sb, NULL, "false");
+        rc = api_answer_sandbox(rq, rp, sb, NULL, "false");
     } else {
         struct session *s = NULL;
         bool resumed;
         rc = lifecycle_resume(rq->emu, sb, &s, &resumed, &rq->err);
         if (!rc) {
-            rc = answer_sandbox_and_session(rq, rp, sb, s, resumed ? "true" : "false");
+            rc = api_answer_sandbox(rq, rp, sb, s, resumed ? "true" : "false");
             session_unref(s);
         }
     }
@@ -237,11 +207,23 @@ static int check_rollback(struct request *rq, struct sandbox *sb, const char *id
 static int patch_locked(struct request *rq, struct sandbox *sb, const struct sandbox_request *in,
                         char **policy_text)
 {
-    if (check_rollback(rq, sb, in->current_snapshot))
+    pthread_mutex_lock(&sb->lock);
+    bool deleted = sb->deleted;
+    struct settings merged = sb->set; /* `op` keeps what its pointers lead to */
+    pthread_mutex_unlock(&sb->lock);
+    if (deleted)
+        return api_fail(&rq->err, 404, "not_found", "Sandbox not found");
+    if (check_rollback(rq, sb, in->current_snapshot) || settings_apply(&merged, in, &rq->err) ||
+        settings_check(rq->emu, sb->project, &merged, false, &rq->err))
         return -1;
     pthread_mutex_lock(&sb->lock);
-    int rc = sb->deleted ? api_fail(&rq->err, 404, "not_found", "Sandbox not found")
-                         : apply(&sb->set, in, &rq->err);
+    int rc = settings_apply_maps(&sb->set, in, &rq->err);
+    if (!rc) { /* all but the pointers */
+        merged.policy_text = sb->set.policy_text;
+        merged.env = sb->set.env;
+        merged.tags = sb->set.tags;
+        sb->set = merged;
+    }
     if (!rc && in->policy) {
         free(sb->set.policy_text);
         sb->set.policy_text = *policy_text;
@@ -279,7 +261,7 @@ int api_sandbox_patch(struct request *rq, struct reply *rp)
         bool resumed;
         rc = lifecycle_resume(rq->emu, sb, &s, &resumed, &rq->err);
         if (!rc) {
-            rc = answer_sandbox_and_session(rq, rp, sb, s, resumed ? "true" : "false");
+            rc = api_answer_sandbox(rq, rp, sb, s, resumed ? "true" : "false");
             session_unref(s);
         }
     } else if (!rc) {

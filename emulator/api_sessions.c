@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t session_max_ms = 86400000;
+static const int64_t week_ms = 7 * INT64_C(86400000);
 
 static void add_session(struct sg_buf *out, struct session *s)
 {
@@ -133,6 +133,11 @@ int api_session_snapshot(struct request *rq, struct reply *rp)
     struct session *s = api_session(rq);
     if (!s)
         return -1;
+    if (rq->version >= 3 && expiration < 0) { /* v3 has a shorter default */
+        pthread_mutex_lock(&s->sandbox->lock);
+        expiration = s->sandbox->set.expiration_said ? -1 : week_ms;
+        pthread_mutex_unlock(&s->sandbox->lock);
+    }
     struct snapshot *sn = NULL;
     int rc = session_check(s, &rq->err);
     if (!rc)

@@ -28,6 +28,8 @@ struct emulator {
     const char *route_domain; /* of a route's url: "https://{subdomain}.vercel.run" */
     struct edge *edge;        /* NULL without --edge and --edge-tls */
     char base[64];            /* the base tree of the default image */
+    const struct plan *plan;  /* limits to enforce; never NULL */
+    bool allow_file_sources, allow_private_sources; /* sources from files, from addresses of this network */
     bool record_only;         /* accept network policies and only remember them */
     atomic_bool closing;      /* streams end, nothing new begins */
 };

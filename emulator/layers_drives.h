@@ -27,8 +27,6 @@ int layers_drive_remove(struct layers *l, const char *id);
 /* Removes the drives that `known` does not know. */
 int layers_drives_sweep(struct layers *l, bool (*known)(void *arg, const char *id), void *arg);
 
-/* Writes a directory as a tar into a descriptor, which stays open.  0 or errno with a sentence. */
-int layers_pack(const char *dir, int out, char err[BOX_TEXT]);
 /* Empties a directory outside the state directory and removes it. */
 int layers_wipe(struct layers *l, const char *path);
 

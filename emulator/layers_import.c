@@ -1,6 +1,5 @@
 /* Import of base trees: from a tar, or from a directory that is turned into one on the way. */
 #include "emulator/layers_dir.h"
-#include "emulator/layers_drives.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -122,15 +121,6 @@ out:
         archive_write_free(to);
     if (from != NULL)
         archive_read_free(from);
-    return e;
-}
-
-int layers_pack(const char *dir, int out, char err[BOX_TEXT])
-{
-    struct packer p = {.dir = dir, .out = out};
-    int e = pack(&p);
-    if (e != 0)
-        snprintf(err, BOX_TEXT, "%s", p.err[0] != '\0' ? p.err : strerror(e));
     return e;
 }
 

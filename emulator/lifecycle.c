@@ -4,11 +4,12 @@
 #include "base/log.h"
 #include "emulator/box.h"
 #include "emulator/command.h"
+#include "emulator/drives.h"
 #include "emulator/layers.h"
 #include "emulator/persist.h"
 #include "emulator/snapshots.h"
-
 #include "emulator/terminal.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +118,7 @@ static struct session *new_session(struct sandbox *sb, const char *source)
     bool ok = sg_random_id(s->id, "sbx_", 28);
     pthread_mutex_lock(&sb->lock);
     s->vcpus = sb->set.vcpus;
+    s->region = sb->set.region;
     s->timeout_ms = sb->set.timeout_ms;
     s->nboot_ports = sb->set.nroutes;
     for (unsigned i = 0; i < s->nboot_ports; i++)
@@ -139,12 +141,17 @@ static int claim_source(struct emulator *emu, struct session *s, const char *ids
     struct snapshot *sn = NULL;
     const char *chain_base = NULL;
     int n = 0;
+    unsigned running = 0;
     pthread_mutex_lock(&st->lock);
     if (*s->source_snapshot) {
         sn = strmap_get(&st->snapshots, s->source_snapshot);
         n = sn && snapshot_usable(sn) ? snapshots_chain(st, sn->id, ids, &chain_base) : -1;
     }
-    if (n >= 0) {
+    bool elsewhere = n >= 0 && sn && !(sn->regions & UINT32_C(1) << s->region);
+    for (const struct session *x = st->live; x; x = x->live_next)
+        running++;
+    bool full = running >= emu->plan->running_max;
+    if (n >= 0 && !elsewhere && !full) {
         s->live_next = st->live;
         st->live = s;
         if (chain_base)
@@ -157,6 +164,12 @@ static int claim_source(struct emulator *emu, struct session *s, const char *ids
     pthread_mutex_unlock(&st->lock);
     if (n < 0)
         return api_fail(e, 410, "snapshot_not_found", "Snapshot '%s' not found.", s->source_snapshot);
+    if (elsewhere)
+        return api_fail(e, 422, "snapshot_region_mismatch",
+                        "Snapshot '%s' is not available in the region %s.", s->source_snapshot,
+                        region_name(s->region));
+    if (full)
+        return api_fail(e, 429, "too_many_requests", "The concurrency limit has been exceeded.");
     if (sn) {
         persist_snapshot(st, sn);
         snapshot_unref(sn);
@@ -164,8 +177,20 @@ static int claim_source(struct emulator *emu, struct session *s, const char *ids
     return n;
 }
 
+/* What was begun for a box that does not come. */
+static void abandon_box(struct emulator *emu, struct session *s)
+{
+    if (s->pump)
+        pump_finish(s->pump);
+    s->pump = NULL;
+    drives_detach(emu, s);
+    layers_session_drop(emu->layers, s->id);
+    live_remove(emu->state, s);
+}
+
 static int start_box(struct emulator *emu, struct session *s, struct api_error *e)
 {
+    struct drive_binding drives;
     const char *ids[CHAIN_MAX], *const *lower = NULL;
     struct layers_session dirs;
     char text[BOX_TEXT] = "", base[64];
@@ -184,6 +209,11 @@ static int start_box(struct emulator *emu, struct session *s, struct api_error *
         err = s->pump ? 0 : ENOMEM;
         what = "output thread";
     }
+    if (!err && drives_attach(emu, s, &drives, e)) {
+        free((void *)(uintptr_t)lower);
+        abandon_box(emu, s);
+        return -1;
+    }
     if (!err) {
         struct box_spec spec = {.lower = lower,
                                 .upper = dirs.upper,
@@ -191,23 +221,33 @@ static int start_box(struct emulator *emu, struct session *s, struct api_error *
                                 .mount = dirs.mount,
                                 .hostname = s->id + 4,
                                 .vcpus = (unsigned)s->vcpus,
+                                .mounts = drives.mounts,
+                                .n_mounts = drives.n,
                                 .on_exit = command_on_exit,
                                 .on_exit_arg = s};
         err = box_create(emu->host, &spec, &s->box, text);
         what = text;
     }
     free((void *)(uintptr_t)lower);
-    if (!err)
+    if (!err) {
+        drives_started(emu, s);
         return 0;
-    if (s->pump)
-        pump_finish(s->pump);
-    s->pump = NULL;
-    layers_session_drop(emu->layers, s->id);
-    live_remove(emu->state, s);
+    }
+    abandon_box(emu, s);
     sg_log(SG_LOG_ERROR, "boot_failed", "session", "s", s->id, "what", "s", what, "error", "s", strerror(err),
            NULL);
     return api_fail(e, 500, "internal_server_error", "The sandbox could not be started: %s: %s.", what,
                     strerror(err));
+}
+
+static void forget_session(struct emulator *emu, struct session *s)
+{
+    pthread_mutex_lock(&emu->state->lock);
+    bool mine = strmap_remove(&emu->state->sessions, s->id) != NULL;
+    pthread_mutex_unlock(&emu->state->lock);
+    persist_forget_session(emu->state, s);
+    if (mine)
+        session_unref(s);
 }
 
 /* With `op`: a new running session, counted.  The sandbox then points at it; on failure it points where it
@@ -235,7 +275,10 @@ static struct session *boot(struct emulator *emu, struct sandbox *sb, const char
     sb->current = before;
     pthread_mutex_unlock(&sb->lock);
     session_unref(drop);
-    persist_session(emu->state, s);
+    if (e->status < 500)
+        forget_session(emu, s); /* it was refused: it never was */
+    else
+        persist_session(emu->state, s);
     session_unref(s);
     return NULL;
 running:
@@ -254,6 +297,14 @@ running:
 
 static void forget_sessions(struct emulator *emu, struct sandbox *sb);
 
+int lifecycle_name_taken(const char *name, struct api_error *e)
+{
+    return api_fail(e, 400, "bad_request",
+                    "A sandbox with the name '%s' already exists for this project. Use GET "
+                    "/sandboxes/:name to resume it or delete it first.",
+                    name);
+}
+
 int lifecycle_create(struct emulator *emu, struct sandbox *sb, const char *source, struct session **out,
                      struct api_error *e)
 {
@@ -265,10 +316,7 @@ int lifecycle_create(struct emulator *emu, struct sandbox *sb, const char *sourc
         pthread_mutex_unlock(&sb->op);
         if (err == ENOMEM)
             return api_fail(e, 500, "internal_server_error", "no memory");
-        return api_fail(e, 400, "bad_request",
-                        "A sandbox with the name '%s' already exists for this project. Use GET "
-                        "/sandboxes/:name to resume it or delete it first.",
-                        sb->name);
+        return lifecycle_name_taken(sb->name, e);
     }
     *out = boot(emu, sb, source, e);
     if (!*out) {
@@ -330,6 +378,7 @@ static bool begin_stop(struct session *s, enum stop_kind kind, struct box **box)
     s->requested_stop_ms = s->updated_ms = sb->status_ms = sg_wall_ms();
     for (struct upload *u = s->uploads; u; u = u->next)
         shutdown(u->fd, SHUT_RDWR);
+    terminal_session_stopping(s);
     while (s->users)
         pthread_cond_wait(&sb->idle, &sb->lock);
     for (struct command *c = s->commands; c; c = c->next)
@@ -380,7 +429,6 @@ static void end_session(struct session *s, int64_t cpu_ms, const struct snapshot
 /* With `op`. */
 static int stop_locked(struct emulator *emu, struct session *s, enum stop_kind kind, int64_t expiration_ms,
                        struct snapshot **snapshot, struct api_error *e)
-    terminal_session_stopping(s);
 {
     struct box *box = NULL;
     struct sandbox *sb = s->sandbox;
@@ -389,6 +437,7 @@ static int stop_locked(struct emulator *emu, struct session *s, enum stop_kind k
     int64_t cpu_ms = (int64_t)(box_cpu_us(box) / 1000);
     box_stop(box);
     pump_finish(s->pump);
+    drives_detach(emu, s);
     pthread_mutex_lock(&sb->lock);
     bool persistent = sb->set.persistent;
     pthread_mutex_unlock(&sb->lock);
@@ -425,14 +474,8 @@ static void forget_sessions(struct emulator *emu, struct sandbox *sb)
     size_t n;
     struct session **all = state_all_sessions(emu->state, sb->project, sb->name, &n);
     for (size_t i = 0; all && i < n; i++) {
-        if (all[i]->sandbox == sb) {
-            pthread_mutex_lock(&emu->state->lock);
-            bool mine = strmap_remove(&emu->state->sessions, all[i]->id) != NULL;
-            pthread_mutex_unlock(&emu->state->lock);
-            persist_forget_session(emu->state, all[i]);
-            if (mine)
-                session_unref(all[i]);
-        }
+        if (all[i]->sandbox == sb)
+            forget_session(emu, all[i]);
         session_unref(all[i]);
     }
     free(all);
@@ -510,4 +553,5 @@ void lifecycle_recover(struct emulator *emu)
     }
     free(all);
     snapshots_sweep(emu);
+    drives_recover(emu);
 }

@@ -18,6 +18,8 @@ enum stop_kind {
  * *out a counted session when it returns 0; nothing is left behind otherwise. */
 int lifecycle_create(struct emulator *emu, struct sandbox *sb, const char *source, struct session **out,
                      struct api_error *e);
+/* The refusal of a name. */
+int lifecycle_name_taken(const char *name, struct api_error *e);
 /* A running session of the sandbox: the current one, or (resumed) a new one. */
 int lifecycle_resume(struct emulator *emu, struct sandbox *sb, struct session **out, bool *resumed,
                      struct api_error *e);

@@ -10,6 +10,7 @@
 #include "emulator/layers.h"
 #include "emulator/lifecycle.h"
 #include "emulator/persist.h"
+#include "emulator/source.h"
 #include "emulator/terminal.h"
 
 #include <errno.h>
@@ -322,6 +323,7 @@ static int run_server(const struct options *o, struct emulator *emu, struct sock
     if (!emu->account || !persist_load(emu->state, err))
         return fail(EXIT_STATE, "the state directory %s cannot be used: %s", o->state_dir, err);
     lifecycle_recover(emu);
+    source_recover(emu);
     struct http_server *http = lifecycle_start_timer(emu) ? start_http(emu, s) : NULL;
     if (!http)
         return fail(s->plain < 0 ? EXIT_USAGE : EXIT_INTERNAL, "cannot start the server: %s",
@@ -360,6 +362,9 @@ static int serve(const struct options *o, struct box_host *host)
     if (!rc) {
         emu.token = token;
         emu.record_only = o->record_only;
+        emu.plan = o->plan;
+        emu.allow_private_sources = o->private_sources;
+        emu.allow_file_sources = o->file_sources;
         emu.route_domain = sockets.edge.route_url;
         snprintf(emu.base, sizeof emu.base, "%s", o->base_name);
         emu.journal = o->admin ? journal_new() : NULL;

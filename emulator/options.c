@@ -1,5 +1,6 @@
 #include "emulator/options.h"
 #include "base/core/num.h"
+#include "emulator/places.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -20,6 +21,9 @@ static const char help[] =
     "  --token-file FILE     bearer token that callers must send; or SANDGATE_EMULATOR_TOKEN in the\n"
     "                        environment; a random one is made and printed otherwise\n"
     "  --policy=record-only  accept network policies and only remember them: nothing is enforced\n"
+    "  --plan=hobby|pro      enforce that plan's session time, vCPUs and concurrency (default: the largest)\n"
+    "  --allow-private-sources  let git and tarball sources come from this machine and its network\n"
+    "  --allow-file-sources  and from file:// URLs, read with the emulator's rights\n"
     "  --isolation=none      run programs as plain child processes; never chosen by itself\n"
     "  --tls-listen HOST:PORT  serve the same with TLS on a second address\n"
     "  --tls-cert FILE, --tls-key FILE\n"
@@ -107,6 +111,9 @@ enum {
     O_TOKEN_FILE,
     O_POLICY,
     O_ISOLATION,
+    O_PLAN,
+    O_PRIVATE_SOURCES,
+    O_FILE_SOURCES,
     O_ADMIN,
     O_JSON,
     O_DIE,
@@ -134,6 +141,9 @@ static const struct option table[] = {
     {"token-file", required_argument, NULL, O_TOKEN_FILE},
     {"policy", required_argument, NULL, O_POLICY},
     {"isolation", required_argument, NULL, O_ISOLATION},
+    {"plan", required_argument, NULL, O_PLAN},
+    {"allow-private-sources", no_argument, NULL, O_PRIVATE_SOURCES},
+    {"allow-file-sources", no_argument, NULL, O_FILE_SOURCES},
     {"admin", no_argument, NULL, O_ADMIN},
     {"json", no_argument, NULL, O_JSON},
     {"die-with-parent", optional_argument, NULL, O_DIE},
@@ -259,6 +269,15 @@ static int take(int c, const char *current, struct options *out)
     case O_ISOLATION:
         out->plain = true;
         return strcmp(optarg, "none") ? usage("--isolation knows only none, not", optarg) : 0;
+    case O_PLAN:
+        out->plan = plan_find(optarg);
+        return out->plan ? 0 : usage("--plan knows hobby and pro, not", optarg);
+    case O_PRIVATE_SOURCES:
+        out->private_sources = true;
+        return 0;
+    case O_FILE_SOURCES:
+        out->file_sources = true;
+        return 0;
     case O_ADMIN:
         out->admin = true;
         return 0;
@@ -283,6 +302,7 @@ int options_parse(int argc, char **argv, struct options *out)
 {
     memset(out, 0, sizeof *out);
     out->base_name = "default";
+    out->plan = plan_find(NULL);
     parse_listen("127.0.0.1:8799", &out->listen);
     out->edge_suffix = "vercel.run";
     out->edge_api_hosts = "";

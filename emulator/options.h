@@ -22,6 +22,7 @@ struct options_address {
     char port[8];
 };
 
+struct plan;
 struct options {
     enum options_command command;
     struct options_address listen, tls;    /* tls.host "": not wanted */
@@ -37,6 +38,8 @@ struct options {
     const char *source;     /* import-base */
     const char *token_file; /* NULL: none */
     bool approve_logins;
+    const struct plan *plan; /* never NULL */
+    bool private_sources, file_sources;
     bool force, admin, record_only, plain, json, die_with_parent;
     long parent_pid; /* 0: whoever it is */
 };

@@ -1,6 +1,7 @@
 #include "emulator/persist.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "emulator/drives.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -85,6 +86,25 @@ static json_t *routes_json(const struct settings *s)
     return a;
 }
 
+/* Where its sessions run and what they mount. */
+static int add_place(json_t *set, const struct settings *s)
+{
+    json_t *failover = json_array(), *mounts = json_array();
+    for (unsigned i = 0; i < s->nfailover; i++)
+        json_array_append_new(failover, json_string(region_name(s->failover[i])));
+    for (unsigned i = 0; i < s->nmounts; i++)
+        json_array_append_new(mounts, json_pack("{s:s,s:s,s:b}", "path", s->mounts[i].path, "drive",
+                                                s->mounts[i].drive, "snapshot", s->mounts[i].snapshot));
+    bool whole = failover && mounts && json_array_size(failover) == s->nfailover &&
+                 json_array_size(mounts) == s->nmounts;
+    json_t *more = json_pack("{s:s,s:s,s:b,s:b,s:o,s:o}", "region", region_name(s->region), "network",
+                             s->network_id, "expiration_said", s->expiration_said, "keep_said", s->keep_said,
+                             "failover", failover, "mounts", mounts);
+    int rc = whole && more ? json_object_update(set, more) : -1;
+    json_decref(more);
+    return rc;
+}
+
 bool persist_sandbox(struct state *st, struct sandbox *sb)
 {
     pthread_mutex_lock(&sb->lock);
@@ -104,8 +124,9 @@ bool persist_sandbox(struct state *st, struct sandbox *sb)
         json_object_set_new(set, "keep",
                             json_pack("{s:i,s:I,s:b}", "count", s->keep.count, "expiration",
                                       (json_int_t)s->keep.expiration_ms, "delete", s->keep.delete_evicted));
+    bool placed = set && !add_place(set, s);
     pthread_mutex_unlock(&sb->lock);
-    if (!o || !set || json_object_set_new(o, "settings", set)) {
+    if (!o || !placed || json_object_set_new(o, "settings", set)) {
         json_decref(o);
         o = NULL;
     }
@@ -126,6 +147,10 @@ bool persist_session(struct state *st, struct session *s)
         (json_int_t)s->duration_ms, "cpu", (json_int_t)s->cpu_ms, "ingress",
         (json_int_t)atomic_load(&s->ingress), "egress", (json_int_t)atomic_load(&s->egress));
     pthread_mutex_unlock(&s->sandbox->lock);
+    if (o && json_object_set_new(o, "region", json_string(region_name(s->region)))) {
+        json_decref(o);
+        o = NULL;
+    }
     return store(st, "session", s->id, o);
 }
 
@@ -139,8 +164,36 @@ bool persist_snapshot(struct state *st, struct snapshot *sn)
                   "layer", sn->has_layer, "expiration", (json_int_t)sn->expiration_ms, "created",
                   (json_int_t)sn->created_ms, "updated", (json_int_t)sn->updated_ms, "used",
                   (json_int_t)sn->last_used_ms, "size", (json_int_t)sn->size_bytes);
+    json_t *more = json_pack("{s:s,s:I,s:b}", "region", region_name(sn->region), "regions",
+                             (json_int_t)sn->regions, "own_expiration", sn->own_expiration);
     pthread_mutex_unlock(&st->lock);
+    if (!o || !more || json_object_update(o, more)) {
+        json_decref(o);
+        o = NULL;
+    }
+    json_decref(more);
     return store(st, "snapshot", sn->id, o);
+}
+
+bool persist_drive(struct state *st, struct drive *d)
+{
+    pthread_mutex_lock(&st->lock);
+    bool deleted = d->deleted;
+    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:b}", "id", d->id, "name", d->name,
+                          "project", d->project, "parent", d->parent, "root", d->root, "region",
+                          region_name(d->region), "max", (json_int_t)d->max_bytes, "created",
+                          (json_int_t)d->created_ms, "updated", (json_int_t)d->updated_ms, "bound", d->bound);
+    pthread_mutex_unlock(&st->lock);
+    if (deleted) { /* its file shall not come back */
+        json_decref(o);
+        return true;
+    }
+    return store(st, "drive", d->id, o);
+}
+
+void persist_forget_drive(struct state *st, const struct drive *d)
+{
+    forget(st, "drive", d->id);
 }
 
 void persist_forget_sandbox(struct state *st, const struct sandbox *sb)
@@ -171,6 +224,37 @@ static json_t *object_or_empty(const json_t *o, const char *key)
     return json_is_object(v) ? json_incref(v) : json_object();
 }
 
+static int load_region(const json_t *o, const char *key)
+{
+    int region = region_find(sg_jget_str(o, key, ""));
+    return region >= 0 ? region : REGION_DEFAULT;
+}
+
+static void load_place(struct settings *s, const json_t *o)
+{
+    size_t i;
+    json_t *v;
+    s->region = load_region(o, "region");
+    s->expiration_said = sg_jget_bool(o, "expiration_said", false);
+    s->keep_said = sg_jget_bool(o, "keep_said", false);
+    text_into(s->network_id, sizeof s->network_id, o, "network");
+    json_array_foreach(json_object_get(o, "failover"), i, v)
+    {
+        int region = region_find(json_is_string(v) ? json_string_value(v) : "");
+        if (region >= 0 && s->nfailover < REGIONS)
+            s->failover[s->nfailover++] = (uint8_t)region;
+    }
+    json_array_foreach(json_object_get(o, "mounts"), i, v)
+    {
+        if (s->nmounts == MOUNTS_MAX)
+            break;
+        struct mount_setting *m = &s->mounts[s->nmounts++];
+        text_into(m->path, sizeof m->path, v, "path");
+        text_into(m->drive, sizeof m->drive, v, "drive");
+        m->snapshot = sg_jget_bool(v, "snapshot", true);
+    }
+}
+
 static bool load_settings(struct settings *s, const json_t *o)
 {
     s->vcpus = (int)sg_jget_int(o, "vcpus", 2);
@@ -199,6 +283,7 @@ static bool load_settings(struct settings *s, const json_t *o)
         s->routes[s->nroutes].port = (int)sg_jget_int(r, "port", 0);
         text_into(s->routes[s->nroutes++].subdomain, SUBDOMAIN_TEXT, r, "subdomain");
     }
+    load_place(s, o);
     return s->policy_text && s->env && s->tags;
 }
 
@@ -238,6 +323,7 @@ static bool load_session(struct state *st, const json_t *o, const struct strmap 
     text_into(s->source_snapshot, sizeof s->source_snapshot, o, "source");
     s->policy_text = strdup(sg_jget_str(o, "policy", "{\"mode\":\"allow-all\"}"));
     s->vcpus = (int)sg_jget_int(o, "vcpus", 2);
+    s->region = load_region(o, "region");
     s->timeout_ms = sg_jget_int(o, "timeout", 300000);
     s->requested_ms = sg_jget_int(o, "requested", 0);
     s->created_ms = sg_jget_int(o, "created", 0);
@@ -272,6 +358,9 @@ static bool load_snapshot(struct state *st, const json_t *o)
     sn->evicted = sg_jget_bool(o, "evicted", false);
     sn->manual = sg_jget_bool(o, "manual", false);
     sn->has_layer = sg_jget_bool(o, "layer", true);
+    sn->own_expiration = sg_jget_bool(o, "own_expiration", false);
+    sn->region = load_region(o, "region");
+    sn->regions = (uint32_t)sg_jget_int(o, "regions", 0) | UINT32_C(1) << sn->region;
     sn->expiration_ms = sg_jget_int(o, "expiration", 0);
     sn->created_ms = sg_jget_int(o, "created", 0);
     sn->updated_ms = sg_jget_int(o, "updated", 0);
@@ -279,6 +368,26 @@ static bool load_snapshot(struct state *st, const json_t *o)
     sn->size_bytes = (uint64_t)sg_jget_int(o, "size", 0);
     bool ok = *sn->id && !state_add_snapshot(st, sn);
     snapshot_unref(sn);
+    return ok;
+}
+
+static bool load_drive(struct state *st, const json_t *o)
+{
+    struct drive *d = drive_new();
+    if (!d)
+        return false;
+    text_into(d->id, sizeof d->id, o, "id");
+    text_into(d->name, sizeof d->name, o, "name");
+    text_into(d->project, sizeof d->project, o, "project");
+    text_into(d->parent, sizeof d->parent, o, "parent");
+    text_into(d->root, sizeof d->root, o, "root");
+    d->region = load_region(o, "region");
+    d->max_bytes = (uint64_t)sg_jget_int(o, "max", 0);
+    d->created_ms = sg_jget_int(o, "created", 0);
+    d->updated_ms = sg_jget_int(o, "updated", 0);
+    d->bound = sg_jget_bool(o, "bound", true);
+    bool ok = *d->id && *d->name && !drives_add(st, d);
+    drive_unref(d);
     return ok;
 }
 
@@ -322,6 +431,8 @@ static bool load_kind(struct state *st, const char *kind, struct strmap *by_uid,
             ok = load_sandbox(st, o, by_uid);
         else if (ok && !strcmp(kind, "session"))
             ok = load_session(st, o, by_uid);
+        else if (ok && !strcmp(kind, "drive"))
+            ok = load_drive(st, o);
         else if (ok)
             ok = load_snapshot(st, o);
         json_decref(o);
@@ -351,7 +462,7 @@ bool persist_load(struct state *st, char err[256])
     struct strmap by_uid;
     strmap_init(&by_uid);
     bool ok = load_kind(st, "sandbox", &by_uid, err) && load_kind(st, "session", &by_uid, err) &&
-              load_kind(st, "snapshot", &by_uid, err);
+              load_kind(st, "snapshot", &by_uid, err) && load_kind(st, "drive", &by_uid, err);
     strmap_each(&st->sessions, relink, NULL);
     strmap_free(&by_uid);
     return ok;

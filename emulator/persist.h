@@ -15,6 +15,9 @@ bool persist_file(const char *path, json_t *obj);
 void persist_forget_sandbox(struct state *st, const struct sandbox *sb);
 void persist_forget_session(struct state *st, const struct session *s);
 void persist_forget_snapshot(struct state *st, const struct snapshot *sn);
+struct drive;
+bool persist_drive(struct state *st, struct drive *d);
+void persist_forget_drive(struct state *st, const struct drive *d);
 
 /* Reads everything; files that make no sense are logged and left alone. */
 bool persist_load(struct state *st, char err[256]);

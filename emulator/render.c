@@ -46,6 +46,41 @@ static void add_keep(struct sg_buf *out, const struct keep_last *k)
     sg_buf_addf(out, ",\"deleteEvicted\":%s}", k->delete_evicted ? "true" : "false");
 }
 
+static void add_regions(struct sg_buf *out, const char *key, const uint8_t *list, unsigned n)
+{
+    if (!n)
+        return;
+    sg_buf_addf(out, ",\"%s\":[", key);
+    for (unsigned i = 0; i < n; i++)
+        sg_buf_addf(out, "%s\"%s\"", i ? "," : "", region_name(list[i]));
+    sg_buf_adds(out, "]");
+}
+
+/* Its own region first. */
+static void add_places(struct sg_buf *out, const struct snapshot *sn)
+{
+    uint8_t list[REGIONS + 1] = {(uint8_t)sn->region};
+    unsigned n = 1;
+    for (int i = 0; i < REGIONS; i++)
+        if (i != sn->region && sn->regions & UINT32_C(1) << i)
+            list[n++] = (uint8_t)i;
+    add_regions(out, "regions", list, n);
+}
+
+static void add_mounts(struct sg_buf *out, const struct settings *set)
+{
+    sg_buf_adds(out, ",\"mounts\":{");
+    for (unsigned i = 0; i < set->nmounts; i++) {
+        const struct mount_setting *m = &set->mounts[i];
+        sg_buf_adds(out, i ? "," : "");
+        jsontext_adds(out, m->path);
+        sg_buf_adds(out, ":{\"drive\":");
+        jsontext_adds(out, m->drive);
+        sg_buf_addf(out, ",\"mode\":\"%s\"}", m->snapshot ? "snapshot" : "read-write");
+    }
+    sg_buf_adds(out, "}");
+}
+
 void render_sandbox(struct sg_buf *out, const struct sandbox *sb)
 {
     const struct settings *set = &sb->set;
@@ -53,7 +88,11 @@ void render_sandbox(struct sg_buf *out, const struct sandbox *sb)
     sg_buf_adds(out, "{\"name\":");
     jsontext_adds(out, sb->name);
     sg_buf_addf(out, ",\"persistent\":%s", set->persistent ? "true" : "false");
-    add_str(out, "region", EMULATOR_REGION);
+    add_str(out, "region", region_name(set->region));
+    add_regions(out, "failoverRegions", set->failover, set->nfailover);
+    add_str(out, "architecture", EMULATOR_ARCHITECTURE);
+    if (*set->network_id)
+        add_str(out, "networkId", set->network_id);
     add_int(out, "vcpus", set->vcpus);
     add_int(out, "memory", (int64_t)set->vcpus * MEMORY_PER_VCPU);
     if (*set->runtime)
@@ -79,6 +118,8 @@ void render_sandbox(struct sg_buf *out, const struct sandbox *sb)
     add_str(out, "cwd", EMULATOR_CWD);
     if (json_object_size(set->tags))
         add_tags(out, set->tags);
+    if (set->nmounts)
+        add_mounts(out, set);
     add_int(out, "snapshotExpiration", set->snapshot_expiration_ms);
     if (set->keep.set)
         add_keep(out, &set->keep);
@@ -93,7 +134,8 @@ void render_session(struct sg_buf *out, const struct session *s)
     add_str(out, "projectId", s->sandbox->project);
     add_int(out, "memory", (int64_t)s->vcpus * MEMORY_PER_VCPU);
     add_int(out, "vcpus", s->vcpus);
-    add_str(out, "region", EMULATOR_REGION);
+    add_str(out, "region", region_name(s->region));
+    add_str(out, "architecture", EMULATOR_ARCHITECTURE);
     if (*s->runtime)
         add_str(out, "runtime", s->runtime);
     add_int(out, "timeout", s->timeout_ms);
@@ -150,8 +192,9 @@ void render_snapshot(struct sg_buf *out, const struct snapshot *sn)
     sg_buf_adds(out, "{\"id\":");
     jsontext_adds(out, sn->id);
     add_str(out, "sourceSessionId", sn->session_id);
-    add_str(out, "region", EMULATOR_REGION);
-    sg_buf_adds(out, ",\"regions\":[\"" EMULATOR_REGION "\"]");
+    add_str(out, "region", region_name(sn->region));
+    add_places(out, sn);
+    add_str(out, "architecture", EMULATOR_ARCHITECTURE);
     add_str(out, "status", snapshot_usable(sn) ? "created" : "deleted");
     add_int(out, "sizeBytes", (int64_t)sn->size_bytes);
     if (sn->expiration_ms)

@@ -5,7 +5,11 @@
 #include "emulator/state.h"
 
 enum { MEMORY_PER_VCPU = 2048, INTERACTIVE_PORT = 23456 };
-#define EMULATOR_REGION "iad1"
+#ifdef __aarch64__
+#define EMULATOR_ARCHITECTURE "arm64"
+#else
+#define EMULATOR_ARCHITECTURE "amd64"
+#endif
 #define EMULATOR_CWD    "/vercel/sandbox"
 
 /* With sandbox->lock. */

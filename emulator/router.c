@@ -25,20 +25,25 @@ static const struct route_entry routes[] = {
     {"POST", "sandboxes/sessions/{}/fs/read", api_file_read, NULL},
 
     {"GET", "sandboxes/snapshots", api_snapshot_list, NULL},
-    {"GET", "sandboxes/snapshots/tree", api_not_there, NULL},
+    {"GET", "sandboxes/snapshots/tree", api_snapshot_tree, NULL},
     {"GET", "sandboxes/snapshots/{}", api_snapshot_get, NULL},
     {"DELETE", "sandboxes/snapshots/{}", api_snapshot_delete, NULL},
 
-    {"GET", "sandboxes/drives", api_not_there, NULL},
-    {"GET", "sandboxes/drives/{}", api_not_there, NULL},
-    {"POST", "sandboxes/drives/{}", api_not_there, NULL},
-    {"DELETE", "sandboxes/drives/{}", api_not_there, NULL},
-    {"POST", "sandboxes/drives/{}/fork", api_not_there, NULL},
+    {"GET", "sandboxes/drives", api_drive_list, NULL},
+    {"GET", "sandboxes/drives/{}", api_drive_get, NULL},
+    {"POST", "sandboxes/drives/{}", api_drive_make, NULL},
+    {"DELETE", "sandboxes/drives/{}", api_drive_delete, NULL},
+    {"POST", "sandboxes/drives/{}/fork", api_drive_fork, NULL},
+    {"GET", "drives", api_drive_list, NULL},
+    {"GET", "drives/{}", api_drive_get, NULL},
+    {"POST", "drives/{}", api_drive_make, NULL},
+    {"DELETE", "drives/{}", api_drive_delete, NULL},
+    {"POST", "drives/{}/fork", api_drive_fork, NULL},
 
     {"GET", "sandboxes/{}", api_sandbox_get, NULL},
     {"PATCH", "sandboxes/{}", api_sandbox_patch, NULL},
     {"DELETE", "sandboxes/{}", api_sandbox_delete, NULL},
-    {"POST", "sandboxes/{}/fork", api_not_there, NULL},
+    {"POST", "sandboxes/{}/fork", api_sandbox_fork, NULL},
 };
 
 /* Accounts: each path exists in one version only. */
@@ -116,11 +121,13 @@ static const struct route_entry *find(struct request *rq, const struct route_ent
 /* v4 exists for create alone, v3 for a few; v2 is the base of everything. */
 static bool version_exists(int version, const struct route_entry *r)
 {
+    if (!strncmp(r->pattern, "drives", 6)) /* their newer place */
+        return version == 1;
     if (version == 2)
         return true;
     if (r->handle == api_sandbox_create)
         return version == 3 || version == 4;
-    return version == 3 && r->handle == api_session_snapshot;
+    return version == 3 && (r->handle == api_session_snapshot || r->handle == api_sandbox_fork);
 }
 
 const struct route_entry *router_find(struct request *rq)

@@ -152,19 +152,29 @@ static struct snapshot **of_sandbox(struct state *st, const char *uid, size_t *n
     return all;
 }
 
-static void retain(struct emulator *emu, struct sandbox *sb, const struct keep_last *keep)
+static void set_expiration(struct emulator *emu, struct snapshot *sn, int64_t ms)
+{
+    pthread_mutex_lock(&emu->state->lock);
+    bool changed = !sn->own_expiration && sn->expiration_ms != ms;
+    if (changed)
+        sn->expiration_ms = ms;
+    pthread_mutex_unlock(&emu->state->lock);
+    if (changed)
+        persist_snapshot(emu->state, sn);
+}
+
+/* normal_ms: the expiry of what retention does not keep, and does not delete either. */
+static void retain(struct emulator *emu, struct sandbox *sb, const struct keep_last *keep, int64_t normal_ms)
 {
     size_t n;
     struct snapshot **list = of_sandbox(emu->state, sb->uid, &n);
     for (size_t i = 0; i < n; i++) {
-        if (i < (size_t)keep->count && keep->expiration_ms >= 0) {
-            pthread_mutex_lock(&emu->state->lock);
-            list[i]->expiration_ms = keep->expiration_ms;
-            pthread_mutex_unlock(&emu->state->lock);
-            persist_snapshot(emu->state, list[i]);
-        } else if (i >= (size_t)keep->count && keep->delete_evicted) {
+        if (i < (size_t)keep->count)
+            set_expiration(emu, list[i], keep->expiration_ms >= 0 ? keep->expiration_ms : normal_ms);
+        else if (keep->delete_evicted)
             mark_deleted(emu->state, list[i], true);
-        }
+        else
+            set_expiration(emu, list[i], normal_ms);
         snapshot_unref(list[i]);
     }
     free(list);
@@ -190,7 +200,13 @@ struct snapshot *snapshots_record(struct emulator *emu, struct session *s, const
     pthread_mutex_lock(&sb->lock);
     snprintf(sn->base, sizeof sn->base, "%s", sb->set.base);
     sn->expiration_ms = expiration_ms >= 0 ? expiration_ms : sb->set.snapshot_expiration_ms;
+    sn->own_expiration = expiration_ms >= 0;
+    sn->region = s->region;
+    sn->regions = UINT32_C(1) << s->region;
+    for (unsigned i = 0; i < sb->set.nfailover; i++)
+        sn->regions |= UINT32_C(1) << sb->set.failover[i];
     struct keep_last keep = sb->set.keep;
+    int64_t normal_ms = sb->set.snapshot_expiration_ms;
     pthread_mutex_unlock(&sb->lock);
     if (state_add_snapshot(emu->state, sn)) {
         snapshot_unref(sn);
@@ -201,7 +217,7 @@ struct snapshot *snapshots_record(struct emulator *emu, struct session *s, const
     snprintf(sb->snapshot_id, sizeof sb->snapshot_id, "%s", id);
     pthread_mutex_unlock(&sb->lock);
     if (keep.set)
-        retain(emu, sb, &keep);
+        retain(emu, sb, &keep, normal_ms);
     return sn;
 }
 

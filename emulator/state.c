@@ -1,5 +1,6 @@
 #include "emulator/state.h"
 #include "base/clock.h"
+#include "emulator/drives.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -61,6 +62,7 @@ struct state *state_new(const char *state_dir, char err[256])
     strmap_init(&st->sandboxes);
     strmap_init(&st->sessions);
     strmap_init(&st->snapshots);
+    strmap_init(&st->drives);
     return st;
 }
 
@@ -89,6 +91,13 @@ static bool drop_snapshot(void *arg, void *value)
     return true;
 }
 
+static bool drop_drive(void *arg, void *value)
+{
+    (void)arg;
+    drive_unref(value);
+    return true;
+}
+
 void state_free(struct state *st)
 {
     if (!st)
@@ -96,9 +105,11 @@ void state_free(struct state *st)
     strmap_each(&st->sandboxes, drop_sandbox, NULL);
     strmap_each(&st->sessions, drop_session, NULL);
     strmap_each(&st->snapshots, drop_snapshot, NULL);
+    strmap_each(&st->drives, drop_drive, NULL);
     strmap_free(&st->sandboxes);
     strmap_free(&st->sessions);
     strmap_free(&st->snapshots);
+    strmap_free(&st->drives);
     pthread_cond_destroy(&st->changed);
     pthread_mutex_destroy(&st->lock);
     free(st);
@@ -178,6 +189,30 @@ struct snapshot *snapshot_ref(struct snapshot *sn)
 {
     atomic_fetch_add(&sn->refs, 1);
     return sn;
+}
+
+struct drive *drive_new(void)
+{
+    struct drive *d = calloc(1, sizeof *d);
+    if (!d)
+        return NULL;
+    atomic_init(&d->refs, 1);
+    pthread_rwlock_init(&d->content, NULL);
+    return d;
+}
+
+struct drive *drive_ref(struct drive *d)
+{
+    atomic_fetch_add(&d->refs, 1);
+    return d;
+}
+
+void drive_unref(struct drive *d)
+{
+    if (atomic_fetch_sub(&d->refs, 1) != 1)
+        return;
+    pthread_rwlock_destroy(&d->content);
+    free(d);
 }
 
 void snapshot_unref(struct snapshot *sn)

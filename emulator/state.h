@@ -12,6 +12,7 @@
 #define SG_EMULATOR_STATE_H
 
 #include "emulator/apierr.h"
+#include "emulator/places.h"
 #include "emulator/strmap.h"
 
 #include <jansson.h>
@@ -27,6 +28,10 @@ enum {
     IMAGE_TEXT = 384,
     PORTS_MAX = 15,
     SUBDOMAIN_TEXT = 24,
+    MOUNTS_MAX = 4,
+    MOUNT_PATH_TEXT = 256,
+    DRIVE_NAME_TEXT = 65,
+    NETWORK_TEXT = 256,
 };
 
 enum status {
@@ -55,6 +60,12 @@ struct route {
     char subdomain[SUBDOMAIN_TEXT];
 };
 
+struct mount_setting {
+    char path[MOUNT_PATH_TEXT]; /* absolute, normalized */
+    char drive[DRIVE_NAME_TEXT];
+    bool snapshot; /* read-only, as the drive is when the session begins */
+};
+
 /* What a caller configures; used for the next session. */
 struct settings {
     int vcpus;
@@ -69,9 +80,17 @@ struct settings {
     json_t *env, *tags;
     unsigned nroutes;
     struct route routes[PORTS_MAX];
+    bool expiration_said, keep_said; /* given by somebody, not a default */
+    int region;
+    unsigned nfailover;
+    uint8_t failover[REGIONS]; /* regions, in order */
+    char network_id[NETWORK_TEXT];
+    unsigned nmounts;
+    struct mount_setting mounts[MOUNTS_MAX];
 };
 
 struct session;
+struct drive;
 struct box;
 struct pump;
 struct command;
@@ -99,6 +118,9 @@ struct session {
     char id[ID_TEXT];
     enum status status;
     int vcpus;
+    int region;
+    unsigned ndrives;
+    struct drive *drives[MOUNTS_MAX]; /* bound for writing; with the sandbox's `op` */
     char runtime[24];
     char *policy_text;
     char source_snapshot[ID_TEXT];
@@ -118,6 +140,7 @@ struct session {
     size_t ncommands;
     struct early_exit *early; /* exits that came before box_exec returned */
     struct upload *uploads;
+    struct terminal *terminals; /* connected, or left behind by their client */
     struct session *live_next; /* state->live */
 };
 
@@ -132,6 +155,9 @@ struct snapshot {
     bool deleted, manual, has_layer;
     bool evicted;          /* deleted by retention: not listed, forgotten with its layer */
     bool needed;           /* scratch of the layer sweep */
+    bool own_expiration;   /* asked for with the snapshot itself: retention leaves it alone */
+    int region;
+    uint32_t regions; /* where it can be used, a bit each */
     int64_t expiration_ms; /* 0: never; counts from last use */
     int64_t created_ms, updated_ms, last_used_ms;
     uint64_t size_bytes;
@@ -140,9 +166,9 @@ struct snapshot {
 struct state {
     pthread_mutex_t lock;
     pthread_cond_t changed;  /* live list or a deadline */
-    struct terminal *terminals; /* connected, or left behind by their client */
     struct strmap sandboxes; /* by project '/' name */
     struct strmap sessions, snapshots;
+    struct strmap drives; /* drives.h; by project '/' name */
     struct session *live;
     unsigned stop_threads;
     char dir[512]; /* STATE/meta */

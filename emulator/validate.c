@@ -1,4 +1,5 @@
 #include "emulator/validate.h"
+#include "emulator/render.h"
 
 #include <string.h>
 
@@ -196,61 +197,234 @@ static int want_keep(const json_t *body, bool null_allowed, struct sandbox_reque
     return 0;
 }
 
+/* What the schema calls a uri, as far as anything here can fetch it. */
+static int want_url(const json_t *s, const char **out, struct api_error *e)
+{
+    if (want_string(s, "url", 2048, out, e))
+        return -1;
+    if (!*out)
+        return api_invalid(e, "`source` should have required property `url`.");
+    for (const char *p = *out; *p; p++)
+        if (*p <= ' ' || *p > '~' || *p == '"' || *p == '\\')
+            return api_invalid(e, "`source.url` should match format \"uri\".");
+    const char *host = strstr(*out, "://");
+    if (!host || host == *out || !host[3])
+        return api_invalid(e, "`source.url` should match format \"uri\".");
+    if (memchr(host + 3, '@', strcspn(host + 3, "/?#")))
+        return api_invalid(e, "`source.url` should NOT have credentials: use `username` and `password`.");
+    return 0;
+}
+
+/* They travel through lines of text. */
+static int want_credential(const json_t *s, const char *key, const char **out, struct api_error *e)
+{
+    if (want_string(s, key, 1024, out, e))
+        return -1;
+    for (const char *p = *out; p && *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127)
+            return api_invalid(e, "`source.%s` should NOT have control characters.", key);
+    return 0;
+}
+
+static int want_git(const json_t *s, struct source_request *out, struct api_error *e)
+{
+    static const char *const members[] = {"type", "url", "depth", "revision", "username", "password", NULL};
+    const json_t *depth = json_object_get(s, "depth");
+    out->kind = SOURCE_GIT;
+    if (validate_only(s, members, e) || want_url(s, &out->url, e) ||
+        (depth && validate_int("source.depth", depth, 1, INT32_MAX, &out->depth, e)) ||
+        want_string(s, "revision", 255, &out->revision, e) ||
+        want_credential(s, "username", &out->username, e) ||
+        want_credential(s, "password", &out->password, e))
+        return -1;
+    if (!out->username != !out->password)
+        return api_invalid(e, "`source.username` and `source.password` should be given together.");
+    const char *r = out->revision;
+    if (r &&
+        (!*r || *r == '-' || strstr(r, "..") ||
+         strspn(r, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+@#") != strlen(r)))
+        return api_invalid(e, "`source.revision` should be a commit, a branch or a tag.");
+    return 0;
+}
+
 static int want_source(const json_t *body, struct sandbox_request *out, struct api_error *e)
 {
-    static const char *const members[] = {"type", "snapshotId", NULL};
+    static const char *const snapshot[] = {"type", "snapshotId", NULL}, *const tarball[] = {"type", "url",
+                                                                                            NULL};
     const json_t *s = json_object_get(body, "source");
     if (!s)
         return 0;
     const char *type = json_string_value(json_object_get(s, "type"));
     if (!json_is_object(s) || !type)
         return api_invalid(e, "`source` should be object with `type`.");
-    if (!strcmp(type, "git") || !strcmp(type, "tarball"))
-        return api_fail(e, 400, "bad_request", "This emulator does not support `source` of type %s yet.",
-                        type);
+    if (!strcmp(type, "git"))
+        return want_git(s, &out->source, e);
+    if (!strcmp(type, "tarball")) {
+        out->source.kind = SOURCE_TARBALL;
+        return validate_only(s, tarball, e) ? -1 : want_url(s, &out->source.url, e);
+    }
     if (strcmp(type, "snapshot") != 0)
         return api_invalid(e, "`source.type` should be equal to one of the allowed values \"git, tarball, "
                               "snapshot\".");
-    if (validate_only(s, members, e))
-        return -1;
-    if (want_string(s, "snapshotId", 128, &out->source_snapshot, e))
+    out->source.kind = SOURCE_SNAPSHOT;
+    if (validate_only(s, snapshot, e) || want_string(s, "snapshotId", 128, &out->source_snapshot, e))
         return -1;
     return out->source_snapshot ? 0 : api_invalid(e, "`source` should have required property `snapshotId`.");
 }
 
-/* Documented members that are not there yet: refused rather than ignored, except in their empty form. */
-static int refuse_missing(const json_t *body, struct api_error *e)
+/* ---- places, networks, drives ---- */
+
+static int as_region(const char *what, const json_t *v, int *out, struct api_error *e)
 {
-    const char *const *p;
-    static const char *const missing[] = {"mounts", "networkId", "failoverRegions", NULL};
-    for (p = missing; *p; p++) {
-        const json_t *v = json_object_get(body, *p);
-        if (!v || json_is_null(v) || (json_is_object(v) && !json_object_size(v)) ||
-            (json_is_array(v) && !json_array_size(v)))
-            continue;
-        return api_fail(e, 400, "bad_request", "This emulator does not support `%s` yet.", *p);
+    const char *name = json_string_value(v);
+    if (!name)
+        return api_invalid(e, "`%s` should be string.", what);
+    *out = region_find(name);
+    return *out >= 0 ? 0 : api_invalid(e, "`%s` should be equal to one of the allowed values.", what);
+}
+
+int validate_region(const json_t *body, int *out, struct api_error *e)
+{
+    const json_t *v = json_object_get(body, "region");
+    *out = -1;
+    return v ? as_region("region", v, out, e) : 0;
+}
+
+static int want_failover(const json_t *body, struct sandbox_request *out, struct api_error *e)
+{
+    const json_t *list = json_object_get(body, "failoverRegions");
+    if (!list)
+        return 0;
+    if (!json_is_array(list))
+        return api_invalid(e, "`failoverRegions` should be array.");
+    if (json_array_size(list) > REGIONS)
+        return api_invalid(e, "`failoverRegions` should NOT have more than %d items.", REGIONS);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        int region;
+        if (as_region("failoverRegions[]", json_array_get(list, i), &region, e))
+            return -1;
+        if (memchr(out->failover, region, i))
+            return api_invalid(e, "`failoverRegions` should NOT have duplicate items.");
+        out->failover[i] = (uint8_t)region;
     }
-    const char *region = NULL;
-    if (want_string(body, "region", 16, &region, e))
-        return -1;
-    if (region && strcmp(region, "iad1") != 0)
-        return api_fail(e, 400, "bad_request", "This emulator has only the region iad1.");
+    out->has_failover = true;
+    out->nfailover = (unsigned)json_array_size(list);
     return 0;
 }
 
-static int want_architecture(const json_t *body, struct api_error *e)
+static int want_network(const json_t *body, bool null_allowed, const char **out, struct api_error *e)
 {
-#ifdef __aarch64__
-    static const char own[] = "arm64";
-#else
-    static const char own[] = "amd64";
-#endif
+    const json_t *v = json_object_get(body, "networkId");
+    if (v && json_is_null(v) && null_allowed) {
+        *out = "";
+        return 0;
+    }
+    if (want_string(body, "networkId", NETWORK_TEXT - 1, out, e))
+        return -1;
+    return !*out || **out ? 0 : api_invalid(e, "`networkId` should NOT be shorter than 1 characters.");
+}
+
+bool valid_drive_name(const char *s)
+{
+    return valid_name(s) && strlen(s) < DRIVE_NAME_TEXT;
+}
+
+/* Absolute and normalized, so that two that overlap are seen to. */
+static int want_mount_path(const char *path, char out[MOUNT_PATH_TEXT], struct api_error *e)
+{
+    static const char *const reserved[] = {"/proc", "/sys", "/dev", "/run", NULL};
+    size_t n = strlen(path);
+    if (n > 1 && path[n - 1] == '/')
+        n--;
+    if (*path != '/' || n < 2 || n >= MOUNT_PATH_TEXT)
+        return api_invalid(e, "`mounts` should have absolute paths of at most %d characters, other than /.",
+                           MOUNT_PATH_TEXT - 1);
+    memcpy(out, path, n);
+    out[n] = '\0';
+    for (const char *p = out; *p; p += 1 + strcspn(p + 1, "/")) {
+        size_t k = strcspn(p + 1, "/");
+        if (!k || (k == 1 && p[1] == '.') || (k == 2 && p[1] == '.' && p[2] == '.'))
+            return api_invalid(e, "`mounts` should have normalized paths, unlike '%.100s'.", path);
+    }
+    for (const char *p = out; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127)
+            return api_invalid(e, "`mounts` should NOT have paths with control characters.");
+    for (size_t i = 0; reserved[i]; i++) {
+        size_t k = strlen(reserved[i]);
+        if (!strncmp(out, reserved[i], k) && (!out[k] || out[k] == '/'))
+            return api_invalid(e, "`mounts` should NOT have the path '%.100s': the system uses %s.", path,
+                               reserved[i]);
+    }
+    return 0;
+}
+
+static bool overlap(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    size_t k = n < m ? n : m;
+    return !strncmp(a, b, k) && (n == m || (n < m ? b : a)[k] == '/');
+}
+
+static int want_mount(const char *path, const json_t *v, struct mount_setting *out, struct api_error *e)
+{
+    static const char *const members[] = {"drive", "mode", NULL};
+    const char *drive = NULL, *mode = NULL;
+    if (!json_is_object(v))
+        return api_invalid(e, "`mounts.%.60s` should be object.", path);
+    if (validate_only(v, members, e) || want_mount_path(path, out->path, e) ||
+        want_string(v, "drive", DRIVE_NAME_TEXT - 1, &drive, e) || want_string(v, "mode", 20, &mode, e))
+        return -1;
+    if (!drive)
+        return api_invalid(e, "`mounts.%.60s` should have required property `drive`.", path);
+    if (!valid_drive_name(drive))
+        return api_invalid(e, "`mounts.%.60s.drive` should match pattern \"^[a-zA-Z0-9_-]+$\".", path);
+    out->snapshot = mode && strcmp(mode, "read-write") != 0;
+    if (out->snapshot && strcmp(mode, "snapshot") != 0 && strcmp(mode, "read-only") != 0)
+        return api_invalid(e,
+                           "`mounts.%.60s.mode` should be equal to one of the allowed values \"read-write, "
+                           "snapshot\".",
+                           path);
+    memcpy(out->drive, drive, strlen(drive) + 1);
+    return 0;
+}
+
+static int want_mounts(const json_t *body, struct sandbox_request *out, struct api_error *e)
+{
+    json_t *list = json_object_get(body, "mounts"), *v;
+    const char *path;
+    if (!list)
+        return 0;
+    if (!json_is_object(list))
+        return api_invalid(e, "`mounts` should be object.");
+    if (json_object_size(list) > MOUNTS_MAX)
+        return api_invalid(e, "`mounts` should NOT have more than %d properties.", MOUNTS_MAX);
+    json_object_foreach(list, path, v)
+    {
+        struct mount_setting *m = &out->mounts[out->nmounts];
+        if (want_mount(path, v, m, e))
+            return -1;
+        for (unsigned i = 0; i < out->nmounts; i++)
+            if (overlap(m->path, out->mounts[i].path))
+                return api_invalid(e, "`mounts` should NOT have overlapping paths: '%.100s' and '%.100s'.",
+                                   out->mounts[i].path, m->path);
+        out->nmounts++;
+    }
+    out->has_mounts = true;
+    return 0;
+}
+
+/* The machine's own is the only one there is; every image and snapshot has it. */
+static int want_architecture(const json_t *body, int version, struct api_error *e)
+{
+    static const char own[] = EMULATOR_ARCHITECTURE;
     const char *a = NULL;
     if (want_string(body, "architecture", 16, &a, e))
         return -1;
     if (a && strcmp(a, "amd64") != 0 && strcmp(a, "arm64") != 0)
         return api_invalid(e,
                            "`architecture` should be equal to one of the allowed values \"amd64, arm64\".");
+    if (a && version == 2 && !strcmp(a, "arm64"))
+        return api_invalid(e, "`architecture` should be amd64 with a runtime.");
     if (a && strcmp(a, own) != 0)
         return api_fail(e, 400, "bad_request", "This emulator runs on %s and has no other architecture.",
                         own);
@@ -262,16 +436,20 @@ static void request_init(struct sandbox_request *out)
     memset(out, 0, sizeof *out);
     out->timeout_ms = out->snapshot_expiration_ms = -1;
     out->persistent = -1;
+    out->region = -1;
 }
 
 /* What create and patch have in common. */
-static int common(const json_t *body, bool keep_null, struct sandbox_request *out, struct api_error *e)
+static int common(const json_t *body, bool keep_null, bool network_null, struct sandbox_request *out,
+                  struct api_error *e)
 {
     const json_t *v;
     bool persistent = true;
-    if (refuse_missing(body, e) || want_ports(body, out, e) || want_resources(body, out, e) ||
-        want_keep(body, keep_null, out, e) || want_env(body, &out->env, e) ||
-        want_strings(body, "tags", 5, 256, &out->tags, e) || want_bool(body, "persistent", &persistent, e))
+    if (validate_region(body, &out->region, e) || want_failover(body, out, e) ||
+        want_network(body, network_null, &out->network_id, e) || want_mounts(body, out, e) ||
+        want_ports(body, out, e) || want_resources(body, out, e) || want_keep(body, keep_null, out, e) ||
+        want_env(body, &out->env, e) || want_strings(body, "tags", 5, 256, &out->tags, e) ||
+        want_bool(body, "persistent", &persistent, e))
         return -1;
     if (json_object_get(body, "persistent"))
         out->persistent = persistent;
@@ -341,11 +519,11 @@ int validate_create(const json_t *body, int version, struct sandbox_request *out
                                      "architecture",
                                      NULL};
     request_init(out);
-    if (validate_only(body, version == 2 ? v2 : v3, e) || common(body, version >= 4, out, e) ||
+    if (validate_only(body, version == 2 ? v2 : v3, e) || common(body, version >= 4, false, out, e) ||
         want_string(body, "projectId", PROJECT_TEXT - 1, &out->project, e) ||
         want_string(body, "name", NAME_TEXT - 1, &out->name, e) ||
         want_string(body, "image", 255, &out->image, e) || want_runtime(body, out, e) ||
-        want_source(body, out, e) || want_architecture(body, e))
+        want_source(body, out, e) || want_architecture(body, version, e))
         return -1;
     if (out->name && !valid_name(out->name))
         return api_invalid(e, "`name` should match pattern \"^[a-zA-Z0-9_-]+$\".");
@@ -375,9 +553,39 @@ int validate_patch(const json_t *body, struct sandbox_request *out, struct api_e
                                           "runtime",
                                           NULL};
     request_init(out);
-    if (validate_only(body, members, e) || common(body, true, out, e) || want_runtime(body, out, e) ||
+    if (validate_only(body, members, e) || common(body, true, true, out, e) || want_runtime(body, out, e) ||
         want_string(body, "currentSnapshotId", 128, &out->current_snapshot, e))
         return -1;
+    return 0;
+}
+
+int validate_fork(const json_t *body, int version, struct sandbox_request *out, struct api_error *e)
+{
+    static const char *const members[] = {"name",
+                                          "ports",
+                                          "timeout",
+                                          "resources",
+                                          "image",
+                                          "persistent",
+                                          "networkPolicy",
+                                          "networkId",
+                                          "env",
+                                          "tags",
+                                          "mounts",
+                                          "snapshotExpiration",
+                                          "region",
+                                          "projectId",
+                                          "keepLastSnapshots",
+                                          "failoverRegions",
+                                          NULL};
+    request_init(out);
+    if (validate_only(body, members, e) || common(body, version >= 3, false, out, e) ||
+        want_string(body, "projectId", PROJECT_TEXT - 1, &out->project, e) ||
+        want_string(body, "name", NAME_TEXT - 1, &out->name, e) ||
+        want_string(body, "image", 255, &out->image, e))
+        return -1;
+    if (out->name && !valid_name(out->name))
+        return api_invalid(e, "`name` should match pattern \"^[a-zA-Z0-9_-]+$\".");
     return 0;
 }
 

@@ -10,6 +10,13 @@
 #include "emulator/state.h"
 
 /* Strings and objects are borrowed from the body. */
+enum source_kind { SOURCE_NONE, SOURCE_SNAPSHOT, SOURCE_GIT, SOURCE_TARBALL };
+struct source_request {
+    enum source_kind kind;
+    const char *url, *revision, *username, *password; /* NULL: not given */
+    int64_t depth;                                    /* 0: all */
+};
+
 struct sandbox_request {
     const char *project, *name, *runtime, *image, *source_snapshot, *current_snapshot; /* NULL: not given */
     bool has_ports;
@@ -21,12 +28,26 @@ struct sandbox_request {
     int persistent;                 /* -1: not given */
     bool has_keep;                  /* keep.set false: null was given */
     struct keep_last keep;
+    struct source_request source;
+    int region; /* -1: not given */
+    bool has_failover;
+    unsigned nfailover;
+    uint8_t failover[REGIONS];
+    const char *network_id; /* NULL: not given; "": null was given */
+    bool has_mounts;
+    unsigned nmounts;
+    struct mount_setting mounts[MOUNTS_MAX];
     const json_t *env, *tags, *policy; /* NULL: not given */
 };
 
 /* version: 2, 3 or 4, of the path. */
 int validate_create(const json_t *body, int version, struct sandbox_request *out, struct api_error *e);
 int validate_patch(const json_t *body, struct sandbox_request *out, struct api_error *e);
+/* version: 2 or 3. */
+int validate_fork(const json_t *body, int version, struct sandbox_request *out, struct api_error *e);
+/* *out: -1 when it is not there. */
+int validate_region(const json_t *body, int *out, struct api_error *e);
+bool valid_drive_name(const char *s);
 
 struct command_body {
     struct command_request request;

@@ -65,16 +65,102 @@ static void test_create_refusals(void **state)
     create_fails(4, "{\"keepLastSnapshots\":{\"count\":11}}", "<= 10");
     create_fails(4, "{\"keepLastSnapshots\":{}}", "`keepLastSnapshots.count`");
     create_fails(2, "{\"image\":\"a\",\"runtime\":\"node24\"}", "together");
-    create_fails(3, "{\"source\":{\"type\":\"git\",\"url\":\"x\"}}", "does not support");
-    create_fails(3, "{\"source\":{\"type\":\"tarball\",\"url\":\"x\"}}", "does not support");
     create_fails(3, "{\"source\":{\"type\":\"snapshot\"}}", "`snapshotId`");
     create_fails(3, "{\"source\":{\"type\":\"snapshot\",\"snapshotId\":\"s\",\"x\":1}}",
                  "additional property");
-    create_fails(3, "{\"mounts\":{\"/d\":{\"drive\":\"d\"}}}", "does not support `mounts`");
-    create_fails(3, "{\"networkId\":\"n\"}", "does not support `networkId`");
-    create_fails(3, "{\"failoverRegions\":[\"sfo1\"]}", "does not support `failoverRegions`");
-    create_fails(3, "{\"region\":\"sfo1\"}", "only the region iad1");
     create_fails(3, "{\"architecture\":\"sparc\"}", "`architecture`");
+}
+
+/* (A24) */
+static void test_source_refusals(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"type\":\"git\"}", "property `url`"},
+        {"{\"type\":\"git\",\"url\":\"x\"}", "format \"uri\""},
+        {"{\"type\":\"git\",\"url\":\"https://h/a b\"}", "format \"uri\""},
+        {"{\"type\":\"git\",\"url\":\"https://\"}", "format \"uri\""},
+        {"{\"type\":\"git\",\"url\":\"https://u:p@h/r\"}", "`username` and `password`"},
+        {"{\"type\":\"git\",\"url\":\"https://h/r\",\"username\":\"u\"}", "given together"},
+        {"{\"type\":\"git\",\"url\":\"https://h/r\",\"username\":\"u\\nhost=x\",\"password\":\"p\"}",
+         "control characters"},
+        {"{\"type\":\"git\",\"url\":\"https://h/r\",\"depth\":0}", "`source.depth` should be >= 1"},
+        {"{\"type\":\"git\",\"url\":\"https://h/r\",\"revision\":\"--upload-pack=x\"}", "`source.revision`"},
+        {"{\"type\":\"git\",\"url\":\"https://h/r\",\"revision\":\"a..b\"}", "`source.revision`"},
+        {"{\"type\":\"tarball\",\"url\":\"https://h/r\",\"depth\":1}", "additional property `depth`"},
+        {"{\"type\":\"zip\",\"url\":\"https://h/r\"}", "`source.type`"},
+        {"[]", "`source` should be object"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{\"source\":%s}", cases[i][0]);
+        create_fails(3, text, cases[i][1]);
+    }
+}
+
+/* (E9, A24) */
+static void test_place_refusals(void **state)
+{
+    (void)state;
+    create_fails(3, "{\"networkId\":\"\"}", "`networkId`");
+    create_fails(3, "{\"networkId\":null}", "`networkId`");
+    create_fails(3, "{\"region\":\"mars1\"}", "`region` should be equal");
+    create_fails(3, "{\"failoverRegions\":[\"sfo1\",\"sfo1\"]}", "duplicate");
+    create_fails(3, "{\"failoverRegions\":\"sfo1\"}", "should be array");
+    create_fails(2, "{\"architecture\":\"arm64\"}", "`architecture`");
+    create_fails(3, "{\"mounts\":[]}", "`mounts` should be object");
+    create_fails(3, "{\"mounts\":{\"/d\":\"d\"}}", "should be object");
+    create_fails(3, "{\"mounts\":{\"/d\":{}}}", "property `drive`");
+    create_fails(3, "{\"mounts\":{\"/d\":{\"drive\":\"a b\"}}}", "pattern");
+    create_fails(3, "{\"mounts\":{\"/d\":{\"drive\":\"d\",\"mode\":\"x\"}}}", ".mode`");
+    create_fails(3, "{\"mounts\":{\"/d\":{\"drive\":\"d\",\"x\":1}}}", "additional property");
+    create_fails(3, "{\"mounts\":{\"d\":{\"drive\":\"d\"}}}", "absolute");
+    create_fails(3, "{\"mounts\":{\"/\":{\"drive\":\"d\"}}}", "absolute");
+    create_fails(3, "{\"mounts\":{\"/a/../b\":{\"drive\":\"d\"}}}", "normalized");
+    create_fails(3, "{\"mounts\":{\"/a//b\":{\"drive\":\"d\"}}}", "normalized");
+    create_fails(3, "{\"mounts\":{\"/proc/1\":{\"drive\":\"d\"}}}", "the system uses /proc");
+    create_fails(3, "{\"mounts\":{\"/a\":{\"drive\":\"d\"},\"/a/b\":{\"drive\":\"e\"}}}", "overlapping");
+    create_fails(3, "{\"mounts\":{\"/a/\":{\"drive\":\"d\"},\"/a\":{\"drive\":\"e\"}}}", "overlapping");
+    create_fails(3,
+                 "{\"mounts\":{\"/1\":{\"drive\":\"d\"},\"/2\":{\"drive\":\"d\"},\"/3\":{\"drive\":\"d\"},"
+                 "\"/4\":{\"drive\":\"d\"},\"/5\":{\"drive\":\"d\"}}}",
+                 "more than 4");
+}
+
+static void test_places(void **state)
+{
+    (void)state;
+    struct sandbox_request in;
+    struct api_error e = {0};
+    json_t *o =
+        parse("{\"region\":\"fra1\",\"failoverRegions\":[\"cdg1\",\"lhr1\"],\"networkId\":\"n\",\"mounts\":{"
+              "\"/a\":{\"drive\":\"d\"},\"/ab/\":{\"drive\":\"e\",\"mode\":\"read-only\"}}}");
+    assert_int_equal(validate_create(o, 3, &in, &e), 0);
+    assert_string_equal(region_name(in.region), "fra1");
+    assert_int_equal(in.nfailover, 2);
+    assert_string_equal(region_name(in.failover[1]), "lhr1");
+    assert_string_equal(in.network_id, "n");
+    assert_int_equal(in.nmounts, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        bool first = !strcmp(in.mounts[i].path, "/a");
+        assert_string_equal(in.mounts[i].path, first ? "/a" : "/ab");
+        assert_string_equal(in.mounts[i].drive, first ? "d" : "e");
+        assert_int_equal(in.mounts[i].snapshot, !first);
+    }
+    json_decref(o);
+    o = parse("{\"networkId\":null,\"mounts\":{},\"failoverRegions\":[]}");
+    assert_int_equal(validate_patch(o, &in, &e), 0);
+    assert_string_equal(in.network_id, "");
+    assert_true(in.has_mounts && in.has_failover && !in.nmounts && !in.nfailover);
+    json_decref(o);
+    o = parse("{\"keepLastSnapshots\":null}");
+    assert_int_equal(validate_fork(o, 2, &in, &e), -1);
+    assert_int_equal(validate_fork(o, 3, &in, &e), 0);
+    assert_true(in.has_keep && !in.keep.set);
+    json_decref(o);
+    o = parse("{\"source\":{\"type\":\"snapshot\",\"snapshotId\":\"s\"}}");
+    assert_int_equal(validate_fork(o, 3, &in, &e), -1);
+    json_decref(o);
 }
 
 static void test_create_accepts(void **state)
@@ -248,9 +334,11 @@ static void test_policies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_create_refusals), cmocka_unit_test(test_create_accepts),
-        cmocka_unit_test(test_patch),           cmocka_unit_test(test_command),
-        cmocka_unit_test(test_stdin_and_paths), cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_source_refusals), cmocka_unit_test(test_place_refusals),
+        cmocka_unit_test(test_places),          cmocka_unit_test(test_create_refusals),
+        cmocka_unit_test(test_create_accepts),  cmocka_unit_test(test_patch),
+        cmocka_unit_test(test_command),         cmocka_unit_test(test_stdin_and_paths),
+        cmocka_unit_test(test_policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
