@@ -25,11 +25,13 @@ enum {
     PIECE = 16 << 10,      /* read from the terminal into one frame */
     TEXT_MAX = 1 << 20,    /* a start message with its environment */
     MESSAGE_MAX = 100 << 20,
-    START_MS = 30000, /* until the start message */
-    CLOSE_MS = 2000,  /* until the client has answered our close frame */
-    STOP_MS = 5000,   /* until a client of a stopped session has read everything */
-    LOOK_MS = 250,    /* a terminal that nobody has open is looked at again */
-    DRAIN_MS = 500,   /* output that comes out of the kernel after the end of the program */
+    START_MS = 30000,     /* until the start message */
+    CLOSE_MS = 2000,      /* until the client has answered our close frame */
+    STOP_MS = 5000,       /* until a client of a stopped session has read everything */
+    LOOK_MS = 250,        /* a terminal that nobody has open is looked at again */
+    DRAIN_MS = 500,       /* output that comes out of the kernel after the end of the program */
+    PING_MS = 20000,      /* notices a client that vanished without a word */
+    STALL_PING_MS = 1000, /* the same while nothing is read from it: its end lies behind what is not read */
     STACK_SIZE = 256 << 10,
     CODE_GOING_AWAY = 1001,
     CODE_POLICY = 1008,
@@ -65,6 +67,7 @@ struct terminal {
     int64_t deadline; /* monotonic, of the phase; 0: none */
     int64_t stop_at;  /* the same, of the session; 0: it runs */
     int64_t idle_until;
+    int64_t pinged;
     bool master_idle, saw_exit, saw_stop;
     struct ws_codec codec;
     struct sg_buf text;
@@ -519,9 +522,16 @@ static void finish_program(struct terminal *t)
         send_exit(t, code, WS_CODE_NORMAL, NULL);
 }
 
+static int64_t ping_at(const struct terminal *t)
+{
+    if (t->phase != PHASE_RUN || t->fault.cut_after_bytes >= 0)
+        return INT64_MAX;
+    return t->pinged + (t->in.len == INPUT_MAX ? STALL_PING_MS : PING_MS);
+}
+
 static int wait_ms(struct terminal *t, int64_t now)
 {
-    int64_t until = INT64_MAX;
+    int64_t until = ping_at(t);
     bool looking = t->phase == PHASE_RUN && (t->master_idle || (t->saw_exit && may_read_master(t)));
     if (t->deadline)
         until = t->deadline;
@@ -566,6 +576,11 @@ static void check_times(struct terminal *t, int64_t now)
             gone(t);
     } else if (t->phase == PHASE_RUN && t->master_idle && !t->saw_exit && now >= t->idle_until) {
         t->master_idle = false; /* looked at again */
+    }
+    if (now >= ping_at(t)) {
+        t->pinged = now;
+        if (queue_room(&t->out) > OUTPUT_KEPT)
+            (void)send_frame(t, WS_OP_PING, NULL, 0);
     }
 }
 
@@ -612,6 +627,7 @@ static void *terminal_main(void *arg)
     struct terminals *all = t->emu->terminals;
     int64_t now = sg_mono_ms();
     t->deadline = now + START_MS;
+    t->pinged = now;
     if (t->fault.cut_after_ms >= 0)
         t->cut_at = now + t->fault.cut_after_ms;
     if (t->n_early)
