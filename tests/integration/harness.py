@@ -1,7 +1,7 @@
 """Emulator and gateway as real processes, each with a port and a state directory of its own.
 
-Binaries come from SANDGATE_BIN_DIR (sandgate and sandgate-emulator side by side) or from the build tree
-SANDGATE_BUILD; the imported base tree from SANDGATE_TEST_BASE, a state directory that is only read.
+Binaries come from the build tree SANDGATE_BUILD (the emulator from SANDGATE_EMULATOR_BUILD where that is set); the
+imported base tree from SANDGATE_TEST_BASE, a state directory that is only read.
 """
 import fcntl
 import hashlib
@@ -22,9 +22,10 @@ PATIENCE = 60  # seconds for anything that must happen; sanitizers and shared co
 
 
 def binary(name):
-    if "SANDGATE_BIN_DIR" in os.environ:
-        return pathlib.Path(os.environ["SANDGATE_BIN_DIR"]) / name
-    return BUILD / ("server" if name == "sandgate" else "emulator") / name
+    """The gateway of one build variant may be tested against the emulator of another."""
+    if name == "sandgate":
+        return BUILD / "server" / name
+    return pathlib.Path(os.environ.get("SANDGATE_EMULATOR_BUILD", BUILD)) / "emulator" / name
 
 
 def clean_env(**more):
