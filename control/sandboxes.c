@@ -76,8 +76,10 @@ static enum sg_code existing(struct control *c, const struct create_spec *spec, 
 {
     struct vercel_sandbox s;
     enum sg_code rc = vercel_get(c->vercel, spec->name, false, &s, e);
-    if (rc)
+    if (rc) {
+        e->outcome = SG_NOT_STARTED; /* nothing was created, whatever became of this look */
         return rc;
+    }
     control_observe(c, &s);
     json_t *r = control_record(&s, sg_wall_ms());
     vercel_sandbox_clear(&s);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLL_FIRST_MS = 200, POLL_MAX_MS = 2000, MOVE_LIMIT_MS = 10 * 60 * 1000 };
+enum { POLL_FIRST_MS = 200, POLL_MAX_MS = 2000, MOVE_LIMIT_MS = 10 * 60 * 1000, DOUBTS_MAX = 4 };
 
 struct move {
     struct control_op op;
@@ -18,6 +18,10 @@ struct move {
     bool acted;            /* the upstream was told: what the caller asked for is under way */
     bool overdue;          /* wait_ms is over */
     bool stopped;          /* the upstream said so; a session seen afterwards is somebody else's */
+    char *told;            /* the session that the upstream was asked to stop … */
+    bool refused;          /* … and said that it is over, or not known */
+    struct sg_error why;   /* its words */
+    int doubts;            /* how often a look showed a running session nevertheless */
     control_move_fn *done; /* NULL: answered, the rest happens unseen */
     void *arg;
     json_t *record; /* the last one seen */
@@ -37,6 +41,7 @@ static void move_free(struct move *m)
     sg_timer_free(m->wait);
     sg_timer_free(m->poll);
     json_decref(m->record);
+    free(m->told);
     free(m->name);
     free(m);
 }
@@ -54,7 +59,10 @@ static void answer(struct move *m, bool pending, const struct sg_error *e)
 static void move_end(struct control_op *op, const struct sg_error *e)
 {
     struct move *m = (struct move *)op;
-    answer(m, false, e);
+    struct sg_error own = *e;
+    if (m->stopped && own.outcome != SG_FINISHED)
+        own.outcome = SG_STARTED; /* the stop was accepted; what failed is looking how far it is */
+    answer(m, false, &own);
     move_free(m);
 }
 
@@ -103,6 +111,9 @@ static void on_stopped(void *arg, json_t *json, const struct sg_error *e)
         return;
     }
     m->stopped = !e;
+    m->refused = e && e->code != SG_E_SANDBOX_TRANSITION;
+    if (m->refused)
+        m->why = *e;
     move_look(m);
 }
 
@@ -114,7 +125,10 @@ static void tell_stop(struct move *m, const char *session_id)
     (void)sg_buf_adds(&path, "/v2/sandboxes/sessions/");
     (void)sg_buf_add_urlenc(&path, session_id);
     (void)sg_buf_adds(&path, "/stop");
-    if (path.failed) {
+    free(m->told);
+    m->told = strdup(session_id);
+    m->refused = false;
+    if (path.failed || !m->told) {
         (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
     } else {
         /* stopping twice is stopping once */
@@ -141,6 +155,20 @@ static bool on_its_way(enum vercel_status s)
     return s == VERCEL_STOPPING || s == VERCEL_SNAPSHOTTING;
 }
 
+/* A session runs although the stop was refused because it were over: another one began meanwhile, or the look
+ * is older than the refusal, or the refusal was wrong. */
+static void doubt(struct move *m, const char *session_id)
+{
+    if (++m->doubts > DOUBTS_MAX) {
+        struct sg_error why = m->why;
+        move_end(&m->op, &why);
+    } else if (strcmp(m->told, session_id) != 0) {
+        tell_stop(m, session_id);
+    } else {
+        look_later(m);
+    }
+}
+
 static void decide(struct move *m, const struct vercel_sandbox *s)
 {
     enum vercel_status status = s->session_status != VERCEL_STATUS_OTHER ? s->session_status : s->status;
@@ -149,6 +177,8 @@ static void decide(struct move *m, const struct vercel_sandbox *s)
     if (m->to_running ? running : over || m->stopped || !s->session_id) {
         answer(m, false, NULL);
         move_free(m);
+    } else if (m->refused && running) {
+        doubt(m, s->session_id);
     } else if (m->to_running || on_its_way(status) || m->acted) {
         m->acted = true; /* the transition is under way, by whomever */
         check_overdue(m);

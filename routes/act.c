@@ -61,7 +61,9 @@ static void on_session(void *arg, const struct control_session *s, const struct 
         e = &own;
     }
     if (e) {
-        a->fail(a, e);
+        own = *e; /* of the lookup; what was asked for has not been sent, or was refused before */
+        own.outcome = a->retried ? SG_NOT_STARTED : SG_NOT_SENT;
+        a->fail(a, &own);
         return;
     }
     const char *want = ex_query(a->ex, "session", NULL);

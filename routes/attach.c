@@ -10,13 +10,14 @@
 #include <strings.h>
 
 enum { CLOSE_INTERNAL = 1011, CLOSE_SESSION_ENDED = 4010 };
-#define OFFSET_MAX INT64_C(0x3fffffffffffffff)
+#define OFFSET_MAX (INT64_MAX / 4) /* the relay's */
 
 struct handshake {
     struct act act;
     const char *protocol;
     enum attach_format format;
     int64_t offset[2];
+    bool keepalive_data;
 };
 
 /* What lives as long as the socket. */
@@ -27,6 +28,7 @@ struct wire {
     char *sandbox, *id, *session_id, *cwd, *arch;
     uint64_t offset[2];
     enum attach_format format;
+    bool keepalive_data;
 };
 
 static void wire_free(struct wire *w)
@@ -76,6 +78,7 @@ static void on_open(void *arg, struct ws *ws)
         .id = w->id,
         .offset = {w->offset[0], w->offset[1]},
         .format = w->format,
+        .keepalive_data = w->keepalive_data,
     };
     w->attach = attach_start(w->gw->relay, &spec, &io, w);
     if (!w->attach)
@@ -138,6 +141,7 @@ static void upgrade(struct act *a)
         w->offset[0] = (uint64_t)h->offset[0];
         w->offset[1] = (uint64_t)h->offset[1];
         w->format = h->format;
+        w->keepalive_data = h->keepalive_data;
     }
     if (bad) {
         struct sg_error e;
@@ -155,7 +159,7 @@ static void upgrade(struct act *a)
 
 static enum sg_code parse(struct exchange *ex, struct handshake *h, struct sg_error *e)
 {
-    static const char *const allowed[] = {"stdout", "stderr", "session", NULL};
+    static const char *const allowed[] = {"stdout", "stderr", "keepalive", "session", NULL};
     const char *up = ex_header(ex, "Upgrade");
     if (!up || strcasecmp(up, "websocket") != 0)
         return sg_fail(e, SG_E_UPGRADE_REQUIRED, SG_NOT_SENT, "this path speaks WebSocket only");
@@ -166,6 +170,10 @@ static enum sg_code parse(struct exchange *ex, struct handshake *h, struct sg_er
         rc = ex_query_int(ex, "stderr", 0, OFFSET_MAX, &h->offset[1], e);
     if (rc)
         return rc;
+    const char *keepalive = ex_query(ex, "keepalive", NULL);
+    if (keepalive && strcmp(keepalive, "ping") != 0 && strcmp(keepalive, "data") != 0)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "?keepalive", "must be ping or data");
+    h->keepalive_data = keepalive && !strcmp(keepalive, "data");
     if (ex_ws_offers(ex, "sandgate.v1")) {
         h->protocol = "sandgate.v1";
         h->format = ATTACH_BINARY;
@@ -196,6 +204,7 @@ void route_process_attach(struct exchange *ex)
         return;
     h->protocol = asked.protocol;
     h->format = asked.format;
+    h->keepalive_data = asked.keepalive_data;
     h->offset[0] = asked.offset[0];
     h->offset[1] = asked.offset[1];
     act_begin(&h->act);

@@ -40,7 +40,8 @@ struct exchange {
 
 /* Decoded query value; NULL when absent.  len counts NULs, which a value may contain. */
 const char *ex_query(struct exchange *ex, const char *key, size_t *len);
-/* Refuses query keys that are not in `allowed` (NULL-terminated): UNKNOWN_FIELD with "?key" as pointer. */
+/* Refuses query keys that are not in `allowed` (NULL-terminated): UNKNOWN_FIELD with "?key" as pointer; also keys
+ * given twice and values with NUL, except of "path", which has a code of its own for that (spec_path). */
 SG_MUST_CHECK enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[],
                                          struct sg_error *e);
 /* Integer query value in min..max; absent leaves *out. */

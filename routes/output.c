@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { WAITED_MAX = 1024 * 1024 };
-#define OFFSET_MAX INT64_C(0x7fffffffffffffff)
+#define OFFSET_MAX (INT64_MAX / 4) /* the relay's */
 
 struct output {
     struct act act;
@@ -226,7 +226,7 @@ static void output_go(struct act *a)
         .id = a->ex->params[1],
         .only = o->stream,
         .bounded = true,
-        .limit = o->limit ? o->limit : OFFSET_MAX / 2,
+        .limit = o->limit ? o->limit : OFFSET_MAX,
         .wait_ms = o->wait_ms,
     };
     spec.offset[o->stream] = o->offset;
@@ -251,9 +251,9 @@ static enum sg_code parse_query(struct exchange *ex, struct output_query *q, str
         rc = sg_fail_field(e, SG_E_INVALID_FIELD, "?stream", "must be stdout or stderr");
     q->stream = stream && !strcmp(stream, "stderr");
     if (!rc)
-        rc = ex_query_int(ex, "offset", 0, OFFSET_MAX / 2, &q->offset, e);
+        rc = ex_query_int(ex, "offset", 0, OFFSET_MAX, &q->offset, e);
     if (!rc)
-        rc = ex_query_int(ex, "limit", 1, OFFSET_MAX / 4, &q->limit, e);
+        rc = ex_query_int(ex, "limit", 1, OFFSET_MAX, &q->limit, e);
     if (!rc)
         rc = ex_query_int(ex, "wait_ms", 0, SPEC_WAIT_MAX_MS, &q->wait_ms, e);
     if (!rc && !sg_wire_id_valid(ex->params[1], strlen(ex->params[1])))

@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+enum { RUN_TEXT_MAX = 2 * SG_B64_LEN(SPEC_OUTPUT_MAX) };
+
 static json_t *u64(uint64_t n)
 {
     return json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n);
@@ -89,11 +91,27 @@ static json_t *base64_json(const char *data, size_t len)
     return s;
 }
 
+/* Bytes of the text as a JSON string. */
+static uint64_t escaped(const char *s, size_t len)
+{
+    uint64_t n = len;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\' || (c >= '\b' && c <= '\r' && c != '\v'))
+            n++;
+        else if (c < 0x20)
+            n += 5;
+    }
+    return n;
+}
+
 json_t *run_json(const struct run_result *r, const char *session_id)
 {
-    /* jansson checks the UTF-8 while it copies */
-    json_t *out[2] = {json_stringn(r->len[0] ? r->out[0] : "", r->len[0]),
-                      json_stringn(r->len[1] ? r->out[1] : "", r->len[1])};
+    json_t *out[2] = {NULL, NULL};
+    /* escapes can make text six times as long: no answer may become longer than base64 makes it */
+    if (escaped(r->out[0], r->len[0]) + escaped(r->out[1], r->len[1]) <= RUN_TEXT_MAX)
+        for (int i = 0; i < 2; i++) /* jansson checks the UTF-8 while it copies */
+            out[i] = json_stringn(r->len[i] ? r->out[i] : "", r->len[i]);
     const char *encoding = "utf-8";
     if (!out[0] || !out[1]) {
         encoding = "base64";

@@ -43,6 +43,10 @@ void route_sandbox_create(struct exchange *ex)
         ex_fail(ex, &e);
         return;
     }
+    const char *session = sg_jget_str(record, "session_id", NULL);
+    /* a snapshot may bring the helper along, an image does not */
+    if (created && session && !json_object_get(ex->body, "source"))
+        guestlink_fresh(ex->gw->guestlink, session);
     set_location(ex, sg_jget_str(record, "name", ""));
     ex_answer_json(ex, created ? 201 : 200, record);
 }

@@ -50,6 +50,8 @@ enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[], str
             return fail_query(key->at, SG_E_UNKNOWN_FIELD, "unknown query parameter", e);
         if (uri_query(u, allowed[k]) != &u->query[i])
             return fail_query(key->at, SG_E_INVALID_FIELD, "given twice", e);
+        if (strcmp(allowed[k], "path") != 0 && memchr(u->query[i].value.at, '\0', u->query[i].value.len))
+            return fail_query(key->at, SG_E_INVALID_FIELD, "must not hold NUL", e);
     }
     return SG_OK;
 }

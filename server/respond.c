@@ -131,7 +131,7 @@ void respond_early(struct request *r)
                 MHD_get_reason_phrase_for((unsigned)r->answer.status), r->answer.len);
     each_header(r, add_to_text, &b);
     sg_buf_adds(&b, "\r\n");
-    if (r->answer.len)
+    if (r->answer.len && strcmp(r->ex.method, "HEAD") != 0)
         sg_buf_add(&b, r->answer.body, r->answer.len);
     /* Nothing was sent on this connection for this request, so a small answer fits the socket's buffer; a
      * client that left it full of an earlier answer gets a cut instead. */
