@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CA_DAYS = 3650, CA_RENEW_DAYS = 30, DAY_S = 86400, FILE_MAX = 16 << 10 };
+enum { CA_DAYS = 3650, CA_RENEW_DAYS = 30, DAY_S = 86400, FILE_MAX = 16 << 10, LIST_MAX = 8 << 10 };
 
 struct ca {
     X509 *cert;
@@ -122,7 +122,7 @@ X509 *ca_issue(const struct ca *ca, EVP_PKEY *key, const char *const *names, siz
 {
     X509 *x = NULL;
     struct sg_buf list;
-    sg_buf_init(&list, CA_NAMES_MAX * 300);
+    sg_buf_init(&list, LIST_MAX);
     if (!name_list(&list, names, n))
         goto out;
     /* the subject is for people: a common name may have 64 characters */

@@ -345,16 +345,15 @@ static void response_field(const char *p, size_t n, struct edge_response *r, str
 
 static void response_sense(struct edge_response *r, const struct response_scan *s, bool to_head)
 {
-    if (r->status == 101)
-        r->kind = EDGE_BODY_REST;
-    else if (to_head || r->status < 200 || r->status == 204 || r->status == 304)
+    bool upgraded = r->status == 101;
+    bool none = to_head || r->status < 200 || r->status == 204 || r->status == 304;
+    bool unclear = s->unclear || (s->coded ? !s->chunked || s->has_length : !s->has_length);
+    if (none && !upgraded)
         r->kind = EDGE_BODY_NONE;
-    else if (s->unclear || (s->coded && (!s->chunked || s->has_length)))
+    else if (unclear || upgraded)
         r->kind = EDGE_BODY_REST;
-    else if (s->coded)
-        r->kind = EDGE_BODY_CHUNKED;
     else
-        r->kind = s->has_length ? EDGE_BODY_LENGTH : EDGE_BODY_REST;
+        r->kind = s->coded ? EDGE_BODY_CHUNKED : EDGE_BODY_LENGTH;
 }
 
 ptrdiff_t edge_response_parse(const char *p, size_t n, bool to_head, struct edge_response *out)

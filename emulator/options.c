@@ -180,7 +180,8 @@ static bool are_names(const char *s, bool many)
             return false;
         if (!*s)
             return true;
-        bool ok = (*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') || (n && (*s == '-' || *s == '.'));
+        bool ok = (*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9') ||
+                  (n && (*s == '-' || (*s == '.' && s[-1] != '.')));
         if (!end && !ok)
             return false;
         n = end ? 0 : n + 1;

@@ -88,7 +88,7 @@ class Emulator(Process):
         with os.fdopen(read) as out:
             line = out.readline()
         assert line, f"the emulator did not start:\n{self.text()}"
-        ready = json.loads(line)
+        self.ready = ready = json.loads(line)
         self.url, self.token, self.tier = ready["url"], ready["token"], ready["tier"]
         self.http = requests.Session()
         self.http.trust_env = False
