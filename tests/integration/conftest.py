@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from client import Client  # noqa: E402
+from emulator_api import Api  # noqa: E402
 from harness import Emulator, Gateway, shared_base  # noqa: E402
 
 
@@ -87,6 +88,33 @@ def emulator(request, stack):
     yield e
     if e.alive():
         e.clear_faults()
+
+
+@pytest.fixture
+def emu(request, emulator):
+    """The emulator's own API, in a project of this test."""
+    api = Api(emulator, "prj_" + request.node.name.translate(str.maketrans("[]-.", "____"))[:100])
+    yield api
+    if emulator.alive():
+        api.clean_up()
+
+
+@pytest.fixture
+def own_emulator(request, tmp_path, base):
+    """own_emulator("--plan=hobby", state="s"): one for this test alone; must end cleanly unless it was killed."""
+    made = []
+
+    def make(*options, state=None):
+        directory = tmp_path / (state or f"emulator{len(made)}")
+        e = Emulator(directory, base, *options)
+        made.append(watched(request, e))
+        return Api(e, "prj_own")
+
+    yield make
+    for e in made:
+        if e.alive():
+            code = e.end()
+            assert code == 0, f"the emulator ended with {code}:\n{e.text()[-6000:]}"
 
 
 @pytest.fixture
