@@ -19,18 +19,34 @@ bool sg_random(void *out, size_t len)
     return len <= 0x7fffffff && RAND_bytes(out, (int)len) == 1;
 }
 
+/* Identifiers are made for every request; asking OpenSSL for a few bytes each time costs more than all the rest. */
+static bool next_random(unsigned char *out)
+{
+    static _Thread_local struct {
+        size_t left;
+        unsigned char bytes[512];
+    } pool;
+    if (pool.left == 0) {
+        if (!sg_random(pool.bytes, sizeof pool.bytes))
+            return false;
+        pool.left = sizeof pool.bytes;
+    }
+    *out = pool.bytes[--pool.left];
+    pool.bytes[pool.left] = 0;
+    return true;
+}
+
 bool sg_random_id(char *out, const char *prefix, size_t n)
 {
     static const char alphabet[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     size_t k = strlen(prefix);
     memcpy(out, prefix, k);
     for (size_t i = 0; i < n;) {
-        unsigned char b[32];
-        if (!sg_random(b, sizeof b))
+        unsigned char b;
+        if (!next_random(&b))
             return false;
-        for (size_t j = 0; j < sizeof b && i < n; j++)
-            if (b[j] < 252) /* 252 = 7 * 36: no modulo bias */
-                out[k + i++] = alphabet[b[j] % 36];
+        if (b < 252) /* 252 = 7 * 36: no modulo bias */
+            out[k + i++] = alphabet[b % 36];
     }
     out[k + n] = '\0';
     return true;
