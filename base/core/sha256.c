@@ -28,14 +28,15 @@ static void compress(uint32_t h[8], const unsigned char *p)
         w[i] = w[i - 16] + (ror(a, 7) ^ ror(a, 18) ^ a >> 3) + w[i - 7] + (ror(b, 17) ^ ror(b, 19) ^ b >> 10);
     }
     memcpy(v, h, sizeof v);
+    /* The working variables turn instead of moving: which of them is "a" depends on the round. */
     for (size_t i = 0; i < 64; i++) {
-        uint32_t t1 = v[7] + (ror(v[4], 6) ^ ror(v[4], 11) ^ ror(v[4], 25)) +
-                      ((v[4] & v[5]) ^ (~v[4] & v[6])) + k[i] + w[i];
-        uint32_t t2 =
-            (ror(v[0], 2) ^ ror(v[0], 13) ^ ror(v[0], 22)) + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + t2;
+        uint32_t a = v[-i & 7], b = v[(1 - i) & 7], c = v[(2 - i) & 7];
+        uint32_t e = v[(4 - i) & 7], f = v[(5 - i) & 7], g = v[(6 - i) & 7];
+        uint32_t t1 =
+            v[(7 - i) & 7] + (ror(e, 6) ^ ror(e, 11) ^ ror(e, 25)) + ((e & f) ^ (~e & g)) + k[i] + w[i];
+        uint32_t t2 = (ror(a, 2) ^ ror(a, 13) ^ ror(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+        v[(3 - i) & 7] += t1;
+        v[(7 - i) & 7] = t1 + t2;
     }
     for (size_t i = 0; i < 8; i++)
         h[i] += v[i];
