@@ -40,7 +40,7 @@ const char *box_tier_note(enum box_tier tier)
     case BOX_TIER_SINGLE_ID:
         return "There is no separate sandbox user: every process has the same id, and sudo does not work.";
     case BOX_TIER_PLAIN:
-        return "There is no isolation: processes run on this host as the emulator's user.";
+        return "There is no isolation: processes run on this host as the emulator's user, on its ports.";
     default:
         return "";
     }

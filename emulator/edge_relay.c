@@ -1,6 +1,8 @@
 /* One exchange: a request carried in, its response carried out, both at the same time and byte for byte. */
 #include "emulator/edge_internal.h"
 
+#include <string.h>
+
 /* Sends what the other side takes and keeps the rest.  False: it is gone, or there is no memory. */
 static bool push(struct sg_buf *wait, struct edge_end *to, const char *p, size_t n)
 {
@@ -221,6 +223,24 @@ static bool carry_down(struct edge_conn *c)
 
 /* ---- both ---- */
 
+/* The API says addresses of its own in answers, so it must know that the client came by TLS.  No process in a
+ * sandbox ever sees this: there a head is carried as it came. */
+static void push_api_head(struct edge_conn *c)
+{
+    static const char line[] = "X-Forwarded-Proto: https\r\n";
+    size_t first = (size_t)(c->request.target - c->in.data) + c->request.target_len + strlen(" HTTP/1.1\r\n");
+    struct sg_buf head;
+    sg_buf_init(&head, EDGE_HEAD_MAX + sizeof line);
+    sg_buf_add(&head, c->in.data, first);
+    sg_buf_adds(&head, line);
+    sg_buf_add(&head, c->in.data + first, c->head_len - first);
+    if (head.failed)
+        lost_upstream(c);
+    else
+        push_up(c, head.data, head.len);
+    sg_buf_free(&head);
+}
+
 void edge_relay_begin(struct edge_conn *c)
 {
     c->state = EDGE_S_RELAY;
@@ -228,7 +248,10 @@ void edge_relay_begin(struct edge_conn *c)
     c->in_body = c->tunnel = c->answered = c->up_broken = false;
     edge_body_init(&c->request_body, c->request.kind, c->request.length);
     edge_body_init(&c->response_body, EDGE_BODY_NONE, 0);
-    push_up(c, c->in.data, c->head_len);
+    if (!c->target.session && c->client.ssl)
+        push_api_head(c);
+    else
+        push_up(c, c->in.data, c->head_len);
     if (!c->up_broken)
         sg_buf_consume(&c->in, c->head_len);
 }

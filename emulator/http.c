@@ -110,7 +110,8 @@ const json_t *request_json(struct request *rq)
 
 bool request_is_tls(struct request *rq)
 {
-    return MHD_get_connection_info(rq->conn, MHD_CONNECTION_INFO_PROTOCOL) != NULL;
+    const char *edge = MHD_lookup_connection_value(rq->conn, MHD_HEADER_KIND, "X-Forwarded-Proto");
+    return MHD_get_connection_info(rq->conn, MHD_CONNECTION_INFO_PROTOCOL) || (edge && !strcmp(edge, "https"));
 }
 
 bool request_origin(struct request *rq, char out[320])

@@ -324,18 +324,17 @@ static int run_server(const struct options *o, struct emulator *emu, struct sock
         return fail(EXIT_STATE, "the state directory %s cannot be used: %s", o->state_dir, err);
     lifecycle_recover(emu);
     source_recover(emu);
+    if (!edge_setup_start(&s->edge, emu))
+        return fail(EXIT_INTERNAL, "cannot start the edge: %s", strerror(errno));
     struct http_server *http = lifecycle_start_timer(emu) ? start_http(emu, s) : NULL;
-    if (!http)
-        return fail(s->plain < 0 ? EXIT_USAGE : EXIT_INTERNAL, "cannot start the server: %s",
-                    s->plain < 0 ? "the TLS certificate or key is no good" : strerror(errno));
     int rc = EXIT_OK;
-    if (!edge_setup_start(&s->edge, emu)) {
-        rc = fail(EXIT_INTERNAL, "cannot start the edge: %s", strerror(errno));
-        kill(getpid(), SIGTERM); /* the way out is the same as ever */
-    } else {
+    if (http) {
         say_ready(o, emu, s, made);
+        wait_for_signals(emu, http, &set);
+    } else {
+        rc = fail(s->plain < 0 ? EXIT_USAGE : EXIT_INTERNAL, "cannot start the server: %s",
+                  s->plain < 0 ? "the TLS certificate or key is no good" : strerror(errno));
     }
-    wait_for_signals(emu, http, &set);
     edge_stop(emu->edge);
     return rc;
 }

@@ -10,10 +10,11 @@ import secrets
 import socket
 import ssl
 import struct
+import subprocess
 
 import pytest
 import websocket
-from harness import PATIENCE, Emulator, until
+from harness import PATIENCE, Emulator, binary, clean_env, until
 from conftest import watched
 
 SOURCE = (pathlib.Path(__file__).parent / "edge_server.py").read_text()
@@ -229,11 +230,15 @@ def test_authority_survives_a_restart(tmp_path, base):
     assert second.end() == 0
 
 
-def test_api_hosts_lead_to_the_api(edge):
+def test_api_hosts_lead_to_the_api(edge, box):
     """One TLS listener can stand in for vercel.com and for *.vercel.run."""
     with edge.tls(API_HOST) as s:
         answer = fetch(s, API_HOST, "/api/v2/sandboxes?projectId=none", headers=[f"Authorization: Bearer {edge.token}"])
     assert answer.status == 200 and answer.json()["sandboxes"] == []
+    with edge.tls(API_HOST) as s:  # what the API says of its own address is what the client can reach
+        answer = fetch(s, API_HOST, f"/api/v2/sandboxes/sessions/{box.session}/interactive", "POST", b"{}",
+                       [f"Authorization: Bearer {edge.token}", "Content-Type: application/json"])
+    assert answer.status == 200 and answer.json()["url"].startswith(f"wss://{API_HOST}/"), answer.body
 
 
 def test_websocket_echo(box):
@@ -382,6 +387,37 @@ def test_patched_ports(own):
     box.serve(3002)  # a late port routes at once, unless it was asked otherwise
 
 
+def test_a_fork_has_names_of_its_own(own):
+    """C9: the fork's ports lead to the fork, the source's stay its own."""
+    source = own()
+    source.stop()
+    made = source.edge.api("POST", f"/{source.name}/fork", params={"projectId": "prj_local"},
+                           json={"name": source.name + "-fork", "projectId": "prj_local"})
+    subdomain = made["routes"][0]["subdomain"]
+    assert subdomain != source.routes[3000]["subdomain"]
+    assert source.get(host=f"{subdomain}.vercel.run").error == "SANDBOX_NOT_LISTENING"
+    assert source.get().error == "SANDBOX_STOPPED"
+    source.edge.http.delete(f"{source.edge.url}/api/v2/sandboxes/{source.name}-fork", params={"projectId": "prj_local"})
+
+
+def test_without_isolation_ports_are_the_hosts(tmp_path):
+    """--isolation=none: the edge works the same, on ports that are this host's."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    (tmp_path / "empty").mkdir()
+    subprocess.run([binary("sandgate-emulator"), "import-base", "--isolation=none", "--state", tmp_path / "base",
+                    tmp_path / "empty"], env=clean_env(), check=True, timeout=PATIENCE)
+    edge = Edge(tmp_path / "e", tmp_path / "base", "--isolation=none")
+    try:
+        box = Box(edge, (port,))
+        assert box.get(port=port).json()["name"] == box.name
+        assert "ports" in edge.text()
+        box.stop()
+        assert box.get(port=port).error == "SANDBOX_STOPPED"
+    finally:
+        assert edge.end() == 0, edge.text()[-4000:]
+
+
 def test_late_ports_wait_for_the_next_session(tmp_path, base):
     """B12: --late-ports=502-until-resume."""
     edge = Edge(tmp_path / "e", base, "--late-ports=502-until-resume")
@@ -479,7 +515,7 @@ def inside(box):
     return ["established" for r in rows if len(r) > 3 and r[1].endswith(":%04X" % 3000) and r[3] == "01"]
 
 
-def test_many_at_once(box):
+def test_smoke_many_at_once(box):
     """200 connections open at the same time, each with its own request and answer."""
     def one(i):
         body = struct.pack(">I", i) * 5000
@@ -514,8 +550,6 @@ def test_slow_heads_end(edge):
 
 
 def test_options_that_make_no_sense(tmp_path, base):
-    import subprocess
-    from harness import binary, clean_env
     for option in (["--edge", "8080"], ["--edge-suffix", "UPPER.run"], ["--edge-suffix", "a..b"], ["--late-ports", "x"],
                    ["--route-url-template", "http://x"], ["--edge-api-hosts", "a,,b"]):
         done = subprocess.run([binary("sandgate-emulator"), "--state", tmp_path / "s", *option], env=clean_env(),
