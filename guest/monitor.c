@@ -42,10 +42,7 @@ static void tell(int status_fd, int err, const char *text)
     (void)n;
 }
 
-/* ---- the child, between fork and exec ----
- *
- * It runs in the monitor's memory, which waits meanwhile: it changes nothing there but the environment's
- * address, which the monitor does not use. */
+/* ---- the child, between fork and exec ---- */
 
 static bool write_started(const struct monitor_spec *m, int dir, uint64_t monitor_start)
 {
@@ -309,9 +306,7 @@ _Noreturn void monitor_run(const struct monitor_spec *spec, const struct draft *
     if (ready) {
         m.begun_ms = guest_now_ms();
         m.deadline_ms = spec->timeout_ms ? m.begun_ms + spec->timeout_ms : 0;
-        m.program = vfork();
-        if (m.program == 0)
-            child_run(spec, d->dir, out, status_fd, start);
+        m.program = fork();
     }
     if (!ready || m.program < 0) {
         int err = errno;
@@ -319,6 +314,8 @@ _Noreturn void monitor_run(const struct monitor_spec *spec, const struct draft *
         tell(status_fd, err, "no resources for the program");
         _exit(1);
     }
+    if (m.program == 0)
+        child_run(spec, d->dir, out, status_fd, start);
     close(status_fd);
     close(out[0]);
     close(out[1]);

@@ -8,11 +8,10 @@
 #include <unistd.h>
 
 /* Two forks and a session of its own take the monitor out of the command that started it: neither a signal to
- * the command's group nor a walk down from its process reaches the program.  The one between lives for two
- * system calls: it borrows our memory instead of copying it. */
+ * the command's group nor a walk down from its process reaches the program. */
 static bool spawn_monitor(const struct monitor_spec *m, const struct draft *d, int status_fd)
 {
-    pid_t between = vfork();
+    pid_t between = fork();
     if (between < 0)
         return false;
     if (between == 0) {
