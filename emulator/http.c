@@ -122,7 +122,9 @@ bool request_origin(struct request *rq, char out[320])
         api_invalid(&rq->err, "the Host header names no host.");
         return false;
     }
-    snprintf(out, 320, "%s://%s", request_is_tls(rq) ? "https" : "http", host);
+    /* the service's own names without a port: the client came by TLS, which the edge took off */
+    bool service = !strcmp(host, "vercel.com") || !strcmp(host, "api.vercel.com");
+    snprintf(out, 320, "%s://%s", service || request_is_tls(rq) ? "https" : "http", host);
     return true;
 }
 
@@ -299,10 +301,10 @@ static void on_upgrade(void *cls, struct MHD_Connection *conn, void *con_cls, co
 {
     (void)conn;
     (void)con_cls;
-    struct upgrade *u = &((struct request *)cls)->upgrade; /* the request lives until this has returned */
-    void *arg = u->arg;
-    u->arg = NULL;
-    u->take(arg, fd, early, n, close_upgraded, handle);
+    struct request *rq = cls; /* lives until this has returned */
+    void *arg = rq->upgrade.arg;
+    rq->upgrade.arg = NULL;
+    rq->upgrade.take(arg, fd, request_is_tls(rq) ? client_fd(rq) : -1, early, n, close_upgraded, handle);
 }
 
 static struct MHD_Response *upgrade_response(struct request *rq)
