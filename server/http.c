@@ -24,7 +24,7 @@ enum {
 
 /* ---- connections ---- */
 
-static struct conn *conn_of(struct MHD_Connection *mhd)
+struct conn *conn_of(struct MHD_Connection *mhd)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;

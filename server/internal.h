@@ -206,7 +206,13 @@ struct MHD_Response *upgrade_response(struct request *r);
 /* The bearer token in the offered subprotocols, into out; false when there is none. */
 bool upgrade_bearer(struct request *r, char *out, size_t cap);
 
+/* ---- library_page.c ---- */
+/* The library's MHD_queue_response, for our own answers. */
+enum MHD_Result library_answer(struct MHD_Connection *mhd, unsigned status, struct MHD_Response *response);
+
 /* ---- http.c ---- */
+/* NULL when its opening failed. */
+struct conn *conn_of(struct MHD_Connection *mhd);
 /* From now on the peer's leaving is noticed, also while suspended. */
 void conn_watch(struct conn *c);
 

@@ -108,7 +108,7 @@ enum MHD_Result respond_queue(struct request *r)
         ok = add_to_response(resp, "Connection", "close");
     enum MHD_Result rc = MHD_NO;
     if (ok)
-        rc = MHD_queue_response(r->conn->mhd, (unsigned)r->answer.status, resp);
+        rc = library_answer(r->conn->mhd, (unsigned)r->answer.status, resp);
     MHD_destroy_response(resp);
     return rc;
 }

@@ -2,6 +2,7 @@
 import json
 import secrets
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -298,3 +299,53 @@ def test_one_name_by_many_at_once_A1_C2(api, emulator):
     assert ("POST", 201) in seen and ("DELETE", 204) in seen
     api.ok("DELETE", base, 204)
     api.refused("GET", base, 404, "sandbox_not_found")
+
+
+# ---- what the HTTP library refuses by itself ----
+
+def library_calls_itself_through_the_linker(gateway):
+    """Where it does not, its own pages cannot be replaced (server/library_page.c)."""
+    with open(f"/proc/{gateway.child.pid}/maps") as maps:
+        path = next(line.split()[-1] for line in maps if "libmicrohttpd" in line)
+    relocations = subprocess.run(["readelf", "-rW", path], capture_output=True, text=True, check=True).stdout
+    return any("MHD_queue_response" in line and "JUMP_SLO" in line for line in relocations.splitlines())
+
+
+GET, HOST = b"GET /healthz HTTP/1.1\r\n", b"Host: x\r\n"
+
+
+@pytest.mark.parametrize("request_,status,code", [
+    (b"GET /healthz\r\n\r\n", 400, "bad_request"),
+    (b"GET /healthz HTTP/2.0\r\n" + HOST + b"\r\n", 400, "bad_request"),
+    (b"GET /" + b"a" * 40000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, "uri_too_long"),
+    (GET + HOST + b"X: " + b"a" * 40000 + b"\r\n\r\n", 431, "headers_too_large"),
+    (GET + HOST + b"".join(b"X%d: a\r\n" % i for i in range(5000)) + b"\r\n", 431, "headers_too_large"),
+    (GET + HOST + b"nonsense\r\n\r\n", 400, "bad_request"),
+    (b"POST /v1/sandboxes HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n", 400, "bad_request"),
+    (b"POST /v1/sandboxes HTTP/1.1\r\n" + HOST + b"Content-Length: 99999999999999999999999\r\n\r\n", 413, "body_too_large"),
+    (b"POST /v1/sandboxes HTTP/1.1\r\n" + HOST + b"Authorization: Bearer TOKEN\r\nContent-Type: application/json\r\n"
+     b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400, "bad_request"),
+    (b"POST /v1/sandboxes HTTP/1.1\r\n" + HOST + b"Authorization: Bearer TOKEN\r\nContent-Type: application/json\r\n"
+     b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffffff\r\n", 413, "body_too_large"),
+], ids=range(10))
+def test_no_page_of_the_http_library_C10(gateway, request_, status, code):
+    if not library_calls_itself_through_the_linker(gateway):
+        pytest.skip("the HTTP library was linked so that its own pages cannot be replaced")
+    answer = raw(gateway, request_.replace(b"TOKEN", gateway.token.encode()))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer[:500]
+    assert b"\r\nContent-Type: application/problem+json\r\n" in head + b"\r\n"
+    document = json.loads(body)
+    assert (document["status"], document["code"]) == (status, code) and document["retryable"] is False
+    assert document["outcome"] == "not_sent"
+    assert b"\r\nX-Request-Id: %b\r\n" % document["request_id"].encode() in head + b"\r\n"
+    logged = until(lambda: [e for e in gateway.events("request") if e["request_id"] == document["request_id"]], "it is logged")
+    assert logged[0]["status"] == status and logged[0]["code"] == code
+
+
+def test_a_frame_with_a_mebibyte_is_accepted(api, box):
+    pid = api.start(box, "sleep", "60")
+    with api.attach(box, pid) as a:
+        a.socket.send_binary(bytes(9) + bytes(MIB))
+        assert a.next() == "hello" and a.next() == "error"
+        assert a.messages[-1]["code"] == "unsupported", "understood; this process takes no input"
