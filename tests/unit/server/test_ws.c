@@ -1,5 +1,6 @@
 /* WebSockets over real sockets: handshake, echo, control frames, faults, pings, drain. */
 #include "harness.h"
+#include "server/ws.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -382,7 +383,7 @@ static void a_handler_may_upgrade_later_or_too_late(void **state)
 static void echo_of_all_sizes(void **state)
 {
     (void)state;
-    enum { BIGGEST = 1024 * 1024 };
+    enum { BIGGEST = WS_MAX_MESSAGE };
     static const size_t sizes[] = {0, 1, 125, 126, 65535, 65536, 200000, BIGGEST};
     unsigned char *data = malloc(BIGGEST);
     assert_non_null(data);
@@ -492,7 +493,7 @@ static void faults_get_their_close_code(void **state)
 static void an_oversized_message_is_1009(void **state)
 {
     (void)state;
-    enum { LEN = 1024 * 1024 + 1 };
+    enum { LEN = WS_MAX_MESSAGE + 1 };
     unsigned char *data = calloc(1, LEN);
     assert_non_null(data);
     for (int fragmented = 0; fragmented < 2; fragmented++) {
