@@ -80,9 +80,12 @@ static int check_handshake(struct request *rq)
     return 0;
 }
 
-static void take(void *arg, int fd, const void *early, size_t n, void (*done)(void *), void *done_arg)
+static void take(void *arg, int fd, int peer, const void *early, size_t n, void (*done)(void *),
+                 void *done_arg)
 {
-    terminal_start(arg, fd, early, n, done, done_arg);
+    const struct terminal_socket socket = {
+        .fd = fd, .peer = peer, .early = early, .n_early = n, .done = done, .done_arg = done_arg};
+    terminal_start(arg, &socket);
 }
 
 static void drop(void *arg)

@@ -28,8 +28,10 @@ struct stream {
 
 /* What takes the connection over after a 101. */
 struct upgrade {
-    /* The socket with n bytes read already; done(done_arg) closes it.  Must not block. */
-    void (*take)(void *arg, int fd, const void *early, size_t n, void (*done)(void *done_arg), void *done_arg);
+    /* The socket with n bytes read already; done(done_arg) closes it.  Behind TLS the socket leads to the library,
+     * and `peer` (else -1; open until done) is the client's own, to notice its end.  Must not block. */
+    void (*take)(void *arg, int fd, int peer, const void *early, size_t n, void (*done)(void *done_arg),
+                 void *done_arg);
     void (*drop)(void *arg); /* it did not come to that */
     void *arg;               /* NULL: taken or dropped */
     char accept[32];         /* Sec-WebSocket-Accept */

@@ -1,90 +1,21 @@
-#include "emulator/terminal.h"
 #include "base/clock.h"
-#include "base/ws_codec.h"
-#include "emulator/box.h"
-#include "emulator/command.h"
 #include "emulator/lifecycle.h"
-#include "emulator/terminal_message.h"
+#include "emulator/terminal_internal.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    READ_SIZE = 64 << 10,  /* of the socket at once */
-    INPUT_MAX = 256 << 10, /* accepted from the client, not yet taken by the terminal */
-    OUTPUT_MAX = 64 << 10, /* framed for the client, not yet sent */
-    OUTPUT_KEPT = 1024,    /* of that, for control frames and the end */
-    PIECE = 16 << 10,      /* read from the terminal into one frame */
-    TEXT_MAX = 1 << 20,    /* a start message with its environment */
-    MESSAGE_MAX = 100 << 20,
-    START_MS = 30000,     /* until the start message */
-    CLOSE_MS = 2000,      /* until the client has answered our close frame */
-    STOP_MS = 5000,       /* until a client of a stopped session has read everything */
-    LOOK_MS = 250,        /* a terminal that nobody has open is looked at again */
-    DRAIN_MS = 500,       /* output that comes out of the kernel after the end of the program */
-    PING_MS = 20000,      /* notices a client that vanished without a word */
-    STALL_PING_MS = 1000, /* the same while nothing is read from it: its end lies behind what is not read */
-    STACK_SIZE = 256 << 10,
-    CODE_GOING_AWAY = 1001,
-    CODE_POLICY = 1008,
-};
-
-enum phase {
-    PHASE_START,   /* waiting for the start message */
-    PHASE_RUN,     /* the program runs, or its last output is on its way */
-    PHASE_CLOSING, /* our close frame is queued or sent, the client's is awaited */
-    PHASE_FLUSH,   /* both sides have said close */
-    PHASE_OVER,
-};
-
-struct queue {
-    unsigned char *data;
-    size_t cap, off, len;
-};
-
-struct terminal {
-    atomic_int refs;
-    struct emulator *emu;
-    struct session *session; /* counted */
-    /* sandbox->lock */
-    struct terminal *next; /* session->terminals */
-    bool listed, connected;
-    pid_t pid; /* 0: not started */
-    bool exited, stopping;
-    int wait_status;
-    int wake; /* eventfd; written with the lock held, closed with the last reference */
-    /* the connection's thread */
-    enum phase phase;
-    int fd, master;
-    int64_t deadline; /* monotonic, of the phase; 0: none */
-    int64_t stop_at;  /* the same, of the session; 0: it runs */
-    int64_t idle_until;
-    int64_t pinged;
-    bool master_idle, saw_exit, saw_stop;
-    struct ws_codec codec;
-    struct sg_buf text;
-    struct queue in, out;
-    unsigned char *read_buf;
-    void *early;
-    size_t n_early;
-    uint64_t sent;
-    struct terminal_fault fault;
-    int64_t cut_at; /* monotonic; 0: never */
-    void (*done)(void *arg);
-    void *done_arg;
-};
-
 /* ---- life ---- */
 
-static void wake(struct terminal *t)
+void terminal_wake(struct terminal *t)
 {
     uint64_t one = 1;
     (void)!write(t->wake, &one, sizeof one);
@@ -123,7 +54,7 @@ struct terminal *terminal_new(struct emulator *emu, struct session *s, const str
     atomic_init(&t->refs, 1);
     t->emu = emu;
     t->session = session_ref(s);
-    t->fd = t->master = -1;
+    t->master = -1;
     t->fault = *fault;
     t->in = (struct queue){.data = malloc(INPUT_MAX), .cap = INPUT_MAX};
     t->out = (struct queue){.data = malloc(OUTPUT_MAX), .cap = OUTPUT_MAX};
@@ -149,7 +80,7 @@ struct terminal *terminal_new(struct emulator *emu, struct session *s, const str
     pthread_mutex_unlock(&s->sandbox->lock);
     session_leave(s);
     if (t->stopping)
-        wake(t);
+        terminal_wake(t);
     return t;
 }
 
@@ -195,7 +126,7 @@ bool terminal_exited(struct session *s, pid_t pid, int wait_status, struct termi
     t->exited = true;
     t->wait_status = wait_status;
     if (t->connected)
-        wake(t);
+        terminal_wake(t);
     else if (unlist(t))
         *left = t;
     return true;
@@ -206,7 +137,7 @@ void terminal_session_stopping(struct session *s)
     for (struct terminal *t = s->terminals; t; t = t->next) {
         t->stopping = true;
         if (t->connected)
-            wake(t);
+            terminal_wake(t);
     }
 }
 
@@ -218,226 +149,20 @@ bool terminal_connected(const struct session *s)
     return t != NULL;
 }
 
-/* ---- frames to the client ---- */
-
-static size_t queue_room(struct queue *q)
-{
-    if (q->off) {
-        memmove(q->data, q->data + q->off, q->len);
-        q->off = 0;
-    }
-    return q->cap - q->len;
-}
-
-static void queue_drop(struct queue *q, size_t n)
-{
-    q->off += n;
-    q->len -= n;
-    if (!q->len)
-        q->off = 0;
-}
-
-static bool send_frame(struct terminal *t, enum ws_opcode op, const void *data, size_t n)
-{
-    unsigned char head[WS_HEAD_MAX];
-    size_t h = ws_codec_head(head, op, n);
-    if (queue_room(&t->out) < h + n)
-        return false;
-    memcpy(t->out.data + t->out.len, head, h);
-    if (n)
-        memcpy(t->out.data + t->out.len + h, data, n);
-    t->out.len += h + n;
-    return true;
-}
-
-static void send_close(struct terminal *t, int code, const char *reason, enum phase next)
-{
-    unsigned char payload[WS_CONTROL_MAX];
-    size_t n = ws_codec_close(payload, code, reason);
-    (void)send_frame(t, WS_OP_CLOSE, payload, n); /* there is room kept for it; without, the socket closes */
-    t->phase = next;
-    t->deadline = 0; /* runs once everything is sent: a slow client gets its output */
-}
-
-/* Hangs up: the program's session gets SIGHUP from the kernel. */
-static void hang_up(struct terminal *t)
-{
-    if (t->master >= 0)
-        close(t->master);
-    t->master = -1;
-    queue_drop(&t->in, t->in.len);
-}
-
-static void send_exit(struct terminal *t, int code, int close_code, const char *reason)
-{
-    char text[64];
-    int n = snprintf(text, sizeof text, "{\"type\":\"exit\",\"code\":%d}", code);
-    hang_up(t);
-    (void)send_frame(t, WS_OP_TEXT, text, (size_t)n);
-    send_close(t, close_code, reason, PHASE_CLOSING);
-}
-
-/* The client broke the protocol, or left. */
-static void refuse(struct terminal *t, int code, const char *reason)
-{
-    hang_up(t);
-    send_close(t, code, reason, PHASE_CLOSING);
-}
-
-/* ---- starting the program ---- */
-
-static int execute(struct terminal *t, const struct terminal_message *m, const struct command_plan *plan,
-                   struct api_error *e)
-{
-    struct session *s = t->session;
-    pid_t pid = 0;
-    struct box_exec ex = {.argv = plan->argv,
-                          .env = plan->env,
-                          .cwd = plan->cwd,
-                          .uid = m->sudo ? 0 : BOX_USER_UID,
-                          .pty = true,
-                          .rows = m->rows,
-                          .cols = m->cols,
-                          .master = &t->master};
-    if (session_enter(s, e))
-        return -1;
-    int err = box_exec(s->box, &ex, &pid);
-    if (err) {
-        command_exec_error(s->box, err, m->program, plan->cwd, e);
-    } else {
-        pthread_mutex_lock(&s->sandbox->lock);
-        t->pid = pid;
-        if (command_take_early(s, pid, &t->wait_status)) {
-            t->exited = true;
-            wake(t);
-        }
-        pthread_mutex_unlock(&s->sandbox->lock);
-    }
-    session_leave(s);
-    return err ? -1 : 0;
-}
-
-static void start_program(struct terminal *t, const struct terminal_message *m)
-{
-    struct command_request rq = {
-        .program = m->program, .args = m->args, .cwd = m->cwd, .env = m->env, .sudo = m->sudo};
-    struct command_plan plan;
-    struct api_error e = {0};
-    if (!json_object_get(m->env, "TERM"))
-        json_object_set_new(m->env, "TERM", json_string("xterm-256color"));
-    int rc = command_plan(t->emu, t->session, &rq, &plan, &e);
-    if (!rc) {
-        rc = execute(t, m, &plan, &e);
-        command_plan_free(&plan);
-    }
-    if (!rc) {
-        t->phase = PHASE_RUN;
-        t->deadline = 0;
-        return;
-    }
-    if (e.status == 410 || e.status == 422) {
-        refuse(t, CODE_GOING_AWAY, e.message);
-        return;
-    }
-    /* As a shell says it: the client has nowhere else to show it. */
-    char text[400];
-    int n = snprintf(text, sizeof text, "%s\r\n", e.message);
-    (void)send_frame(t, WS_OP_BINARY, text, (size_t)n);
-    send_exit(t, strcmp(e.code, "executable_not_found") == 0 ? 127 : 126, WS_CODE_NORMAL, NULL);
-}
-
-static void take_text(struct terminal *t)
-{
-    struct terminal_message m;
-    terminal_message_parse(t->text.data ? t->text.data : "", t->text.len, &m);
-    bool awaited = t->phase == PHASE_START;
-    if (m.kind == TERMINAL_START && awaited) {
-        start_program(t, &m);
-    } else if (awaited || m.kind == TERMINAL_START || m.kind == TERMINAL_BAD_START) {
-        refuse(t, CODE_POLICY, !awaited ? "already started" : m.error ? m.error : "start comes first");
-    } else if (m.kind == TERMINAL_RESIZE && t->master >= 0) {
-        struct winsize ws = {.ws_row = m.rows, .ws_col = m.cols};
-        (void)ioctl(t->master, TIOCSWINSZ, &ws);
-    }
-    terminal_message_free(&m);
-    sg_buf_wipe(&t->text); /* an environment holds secrets */
-}
-
-/* ---- frames from the client ---- */
-
-static void take_data(struct terminal *t, const struct ws_event *ev)
-{
-    if (ev->text) {
-        if (!sg_buf_add(&t->text, ev->data, ev->len))
-            refuse(t, WS_CODE_TOO_LARGE, "the message is too long");
-        else if (ev->end)
-            take_text(t);
-    } else if (t->phase == PHASE_START) {
-        refuse(t, CODE_POLICY, "start comes first");
-    } else if (t->master >= 0 && ev->len && queue_room(&t->in) >= ev->len) {
-        /* there is room: no more is read from the socket than fits */
-        memcpy(t->in.data + t->in.len, ev->data, ev->len);
-        t->in.len += ev->len;
-    }
-}
-
-static void take_event(struct terminal *t, const struct ws_event *ev)
-{
-    bool closing = t->phase == PHASE_CLOSING;
-    switch (ev->kind) {
-    case WS_EV_DATA:
-        if (!closing)
-            take_data(t, ev);
-        break;
-    case WS_EV_PING:
-        if (!closing && queue_room(&t->out) > OUTPUT_KEPT) /* a client that does not read gets none */
-            (void)send_frame(t, WS_OP_PONG, ev->data, ev->len);
-        break;
-    case WS_EV_CLOSE:
-        hang_up(t);
-        if (closing)
-            t->phase = PHASE_FLUSH;
-        else
-            send_close(t, ev->code, NULL, PHASE_FLUSH);
-        break;
-    case WS_EV_ERROR:
-        if (closing)
-            t->phase = PHASE_FLUSH;
-        else
-            refuse(t, ev->code, NULL);
-        break;
-    case WS_EV_PONG:
-    case WS_EV_NONE:
-    default:
-        break;
-    }
-}
-
-static void take_bytes(struct terminal *t, unsigned char *p, size_t n)
-{
-    struct ws_event ev;
-    do {
-        size_t used = ws_codec_next(&t->codec, p, n, &ev);
-        p += used;
-        n -= used;
-        take_event(t, &ev);
-    } while (ev.kind != WS_EV_NONE && t->phase < PHASE_FLUSH);
-}
-
 /* ---- moving bytes ---- */
 
 static void gone(struct terminal *t)
 {
-    hang_up(t);
+    terminal_hang_up(t);
     t->phase = PHASE_OVER;
 }
 
 static void read_socket(struct terminal *t)
 {
     size_t room = INPUT_MAX - t->in.len;
-    ssize_t n = recv(t->fd, t->read_buf, room < READ_SIZE ? room : READ_SIZE, MSG_DONTWAIT);
+    ssize_t n = recv(t->socket.fd, t->read_buf, room < READ_SIZE ? room : READ_SIZE, MSG_DONTWAIT);
     if (n > 0)
-        take_bytes(t, t->read_buf, (size_t)n);
+        terminal_take(t, t->read_buf, (size_t)n);
     else if (n == 0 || (errno != EAGAIN && errno != EINTR))
         gone(t);
 }
@@ -448,9 +173,9 @@ static void write_socket(struct terminal *t)
     int64_t limit = t->fault.cut_after_bytes;
     if (limit >= 0 && (uint64_t)limit - t->sent < n)
         n = (size_t)((uint64_t)limit - t->sent);
-    ssize_t k = n ? send(t->fd, t->out.data + t->out.off, n, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
+    ssize_t k = n ? send(t->socket.fd, t->out.data + t->out.off, n, MSG_DONTWAIT | MSG_NOSIGNAL) : 0;
     if (k > 0) {
-        queue_drop(&t->out, (size_t)k);
+        terminal_consume(&t->out, (size_t)k);
         t->sent += (uint64_t)k;
     }
     if ((k < 0 && errno != EAGAIN && errno != EINTR) || (limit >= 0 && t->sent >= (uint64_t)limit))
@@ -460,11 +185,11 @@ static void write_socket(struct terminal *t)
 static void read_master(struct terminal *t)
 {
     unsigned char piece[PIECE];
-    if (queue_room(&t->out) < OUTPUT_KEPT + PIECE + WS_HEAD_MAX)
+    if (terminal_room(&t->out) < OUTPUT_KEPT + PIECE + WS_HEAD_MAX)
         return;
     ssize_t n = read(t->master, piece, sizeof piece);
     if (n > 0) {
-        (void)send_frame(t, WS_OP_BINARY, piece, (size_t)n);
+        (void)terminal_send(t, WS_OP_BINARY, piece, (size_t)n);
         t->master_idle = false;
         t->idle_until = sg_mono_ms() + DRAIN_MS;
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -477,9 +202,9 @@ static void write_master(struct terminal *t)
 {
     ssize_t n = write(t->master, t->in.data + t->in.off, t->in.len);
     if (n > 0)
-        queue_drop(&t->in, (size_t)n);
+        terminal_consume(&t->in, (size_t)n);
     else if (n < 0 && errno != EAGAIN && errno != EINTR)
-        queue_drop(&t->in, t->in.len); /* nobody will read it */
+        terminal_consume(&t->in, t->in.len); /* nobody will read it */
 }
 
 /* What the session has said meanwhile. */
@@ -495,12 +220,12 @@ static void hear_session(struct terminal *t)
         t->saw_stop = true;
         t->stop_at = now + STOP_MS;
         if (t->phase == PHASE_START)
-            refuse(t, CODE_GOING_AWAY, "the session has stopped");
+            terminal_refuse(t, CODE_GOING_AWAY, "the session has stopped");
     }
     if (exited && !t->saw_exit) {
         t->saw_exit = true;
         t->idle_until = now + DRAIN_MS;
-        queue_drop(&t->in, t->in.len);
+        terminal_consume(&t->in, t->in.len);
     }
 }
 
@@ -508,7 +233,7 @@ static void hear_session(struct terminal *t)
 
 static bool may_read_master(struct terminal *t)
 {
-    return t->master >= 0 && queue_room(&t->out) >= OUTPUT_KEPT + PIECE + WS_HEAD_MAX;
+    return t->master >= 0 && terminal_room(&t->out) >= OUTPUT_KEPT + PIECE + WS_HEAD_MAX;
 }
 
 /* The program has ended, and everything it wrote is on its way. */
@@ -517,9 +242,9 @@ static void finish_program(struct terminal *t)
     int st = t->wait_status;
     int code = WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
     if (t->saw_stop)
-        send_exit(t, code, CODE_GOING_AWAY, "the session has stopped");
+        terminal_send_exit(t, code, CODE_GOING_AWAY, "the session has stopped");
     else
-        send_exit(t, code, WS_CODE_NORMAL, NULL);
+        terminal_send_exit(t, code, WS_CODE_NORMAL, NULL);
 }
 
 static int64_t ping_at(const struct terminal *t)
@@ -537,6 +262,8 @@ static int wait_ms(struct terminal *t, int64_t now)
         until = t->deadline;
     if (t->stop_at && t->stop_at < until)
         until = t->stop_at;
+    if (t->gone_at && t->gone_at < until)
+        until = t->gone_at;
     if (t->cut_at && t->cut_at < until)
         until = t->cut_at;
     if (looking && t->idle_until < until)
@@ -546,7 +273,9 @@ static int wait_ms(struct terminal *t, int64_t now)
     return until <= now ? 0 : until - now > 60000 ? 60000 : (int)(until - now);
 }
 
-static void fill_poll(struct terminal *t, struct pollfd p[3])
+enum { AT_SOCKET, AT_WAKE, AT_MASTER, AT_PEER, AT_ALL };
+
+static void fill_poll(struct terminal *t, struct pollfd p[AT_ALL])
 {
     bool read = t->phase != PHASE_FLUSH && t->in.len < INPUT_MAX;
     short socket_events = t->phase == PHASE_FLUSH ? 0 : POLLRDHUP;
@@ -559,19 +288,21 @@ static void fill_poll(struct terminal *t, struct pollfd p[3])
         master_events |= POLLIN;
     if (t->master >= 0 && t->in.len && !t->saw_exit && !t->master_idle)
         master_events |= POLLOUT;
-    p[0] = (struct pollfd){.fd = t->fd, .events = socket_events};
-    p[1] = (struct pollfd){.fd = t->wake, .events = POLLIN};
+    p[AT_SOCKET] = (struct pollfd){.fd = t->socket.fd, .events = socket_events};
+    p[AT_WAKE] = (struct pollfd){.fd = t->wake, .events = POLLIN};
     /* a terminal that nobody has open reports its hang-up for ever: it is not asked then */
-    p[2] = (struct pollfd){.fd = master_events ? t->master : -1, .events = master_events};
+    p[AT_MASTER] = (struct pollfd){.fd = master_events ? t->master : -1, .events = master_events};
+    p[AT_PEER] = (struct pollfd){.fd = t->peer_gone ? -1 : t->socket.peer, .events = POLLRDHUP};
 }
 
 static void check_times(struct terminal *t, int64_t now)
 {
-    if ((t->cut_at && now >= t->cut_at) || (t->stop_at && now >= t->stop_at)) {
+    if ((t->cut_at && now >= t->cut_at) || (t->stop_at && now >= t->stop_at) ||
+        (t->gone_at && now >= t->gone_at)) {
         gone(t);
     } else if (t->deadline && now >= t->deadline) {
         if (t->phase == PHASE_START)
-            refuse(t, CODE_POLICY, "no start message came");
+            terminal_refuse(t, CODE_POLICY, "no start message came");
         else
             gone(t);
     } else if (t->phase == PHASE_RUN && t->master_idle && !t->saw_exit && now >= t->idle_until) {
@@ -579,27 +310,31 @@ static void check_times(struct terminal *t, int64_t now)
     }
     if (now >= ping_at(t)) {
         t->pinged = now;
-        if (queue_room(&t->out) > OUTPUT_KEPT)
-            (void)send_frame(t, WS_OP_PING, NULL, 0);
+        if (terminal_room(&t->out) > OUTPUT_KEPT)
+            (void)terminal_send(t, WS_OP_PING, NULL, 0);
     }
 }
 
 static void turn(struct terminal *t)
 {
-    struct pollfd p[3];
+    struct pollfd p[AT_ALL];
     fill_poll(t, p);
-    int n = poll(p, 3, wait_ms(t, sg_mono_ms()));
+    int n = poll(p, AT_ALL, wait_ms(t, sg_mono_ms()));
     if (n < 0 && errno != EINTR) {
         gone(t);
         return;
     }
-    short socket_events = n > 0 ? p[0].revents : 0;
-    if (p[1].revents)
+    short socket_events = n > 0 ? p[AT_SOCKET].revents : 0;
+    if (n > 0 && p[AT_WAKE].revents)
         hear_session(t);
-    if (n > 0 && p[2].revents && t->master >= 0) {
-        if (p[2].revents & POLLOUT)
+    if (n > 0 && p[AT_PEER].revents) { /* what it sent last may still be on its way through TLS */
+        t->peer_gone = true;
+        t->gone_at = sg_mono_ms() + LOOK_MS;
+    }
+    if (n > 0 && p[AT_MASTER].revents && t->master >= 0) {
+        if (p[AT_MASTER].revents & POLLOUT)
             write_master(t);
-        if (p[2].revents & (POLLIN | POLLHUP | POLLERR))
+        if (p[AT_MASTER].revents & (POLLIN | POLLHUP | POLLERR))
             read_master(t);
     }
     /* A client that has closed its side without a word is gone, whatever is still unread of it. */
@@ -610,7 +345,7 @@ static void turn(struct terminal *t)
     if (t->out.len && t->phase != PHASE_OVER)
         write_socket(t);
     int64_t now = sg_mono_ms();
-    bool quiet = p[2].events & POLLIN && !p[2].revents && now >= t->idle_until;
+    bool quiet = p[AT_MASTER].events & POLLIN && !p[AT_MASTER].revents && now >= t->idle_until;
     if (t->phase == PHASE_RUN && t->saw_exit && (t->master_idle || quiet))
         finish_program(t);
     if (t->phase == PHASE_CLOSING && !t->out.len && !t->deadline)
@@ -630,12 +365,12 @@ static void *terminal_main(void *arg)
     t->pinged = now;
     if (t->fault.cut_after_ms >= 0)
         t->cut_at = now + t->fault.cut_after_ms;
-    if (t->n_early)
-        take_bytes(t, t->early, t->n_early);
+    if (t->early)
+        terminal_take(t, t->early, t->socket.n_early);
     while (t->phase != PHASE_OVER)
         turn(t);
-    hang_up(t);
-    t->done(t->done_arg);
+    terminal_hang_up(t);
+    t->socket.done(t->socket.done_arg);
     release_buffers(t); /* the rest may have to wait for the program's end */
     disconnect(t);
     terminal_unref(t);
@@ -643,29 +378,42 @@ static void *terminal_main(void *arg)
     return NULL;
 }
 
-void terminal_start(struct terminal *t, int fd, const void *early, size_t n, void (*done)(void *arg),
-                    void *arg)
+/* An echo must not wait for the acknowledgement of the one before. */
+static void send_at_once(int fd)
+{
+    int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+static bool spawn(struct terminal *t)
 {
     pthread_attr_t attr;
     pthread_t thread;
+    if (pthread_attr_init(&attr))
+        return false;
+    bool ok = !pthread_attr_setstacksize(&attr, STACK_SIZE) &&
+              !pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED) &&
+              !pthread_create(&thread, &attr, terminal_main, t);
+    pthread_attr_destroy(&attr);
+    return ok;
+}
+
+void terminal_start(struct terminal *t, const struct terminal_socket *socket)
+{
+    struct terminals *all = t->emu->terminals;
+    size_t n = socket->n_early;
+    void (*done)(void *) = socket->done;
+    void *done_arg = socket->done_arg;
+    t->socket = *socket;
+    send_at_once(socket->peer >= 0 ? socket->peer : socket->fd);
     bool ok = n <= INPUT_MAX && (!n || (t->early = malloc(n)));
-    t->fd = fd;
-    t->done = done;
-    t->done_arg = arg;
-    if (ok && n) {
-        memcpy(t->early, early, n);
-        t->n_early = n;
-    }
-    if (ok && terminals_enter(t->emu->terminals)) {
-        pthread_attr_init(&attr);
-        pthread_attr_setstacksize(&attr, STACK_SIZE);
-        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-        ok = !pthread_create(&thread, &attr, terminal_main, t);
-        pthread_attr_destroy(&attr);
-        if (ok)
+    if (ok && n)
+        memcpy(t->early, socket->early, n);
+    if (ok && terminals_enter(all)) {
+        if (spawn(t))
             return;
-        terminals_leave(t->emu->terminals);
+        terminals_leave(all);
     }
     terminal_drop(t);
-    done(arg);
+    done(done_arg);
 }

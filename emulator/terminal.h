@@ -47,10 +47,16 @@ struct terminal *terminal_new(struct emulator *emu, struct session *s, const str
                               struct api_error *e);
 /* Gives up one that was not started. */
 void terminal_drop(struct terminal *t);
-/* Serves the socket, starting with the n bytes read already, on a thread of its own, then calls done(arg), which
- * closes the socket.  Takes t. */
-void terminal_start(struct terminal *t, int fd, const void *early, size_t n, void (*done)(void *arg),
-                    void *arg);
+struct terminal_socket {
+    int fd;
+    int peer;          /* of the client itself, should fd only lead to it; else -1 */
+    const void *early; /* n_early bytes that were read already */
+    size_t n_early;
+    void (*done)(void *arg); /* closes both */
+    void *done_arg;
+};
+/* Serves the socket on a thread of its own until the end, then calls done.  Takes t. */
+void terminal_start(struct terminal *t, const struct terminal_socket *socket);
 void terminal_unref(struct terminal *t);
 
 /* With sandbox->lock held: */

@@ -14,6 +14,7 @@ import time
 import pytest
 import requests
 import websocket
+from edges import Authority
 from harness import PATIENCE, Emulator, until
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -54,9 +55,9 @@ class Box:
 
 
 class Terminal:
-    def __init__(self, where, start=None):
+    def __init__(self, where, start=None, **options):
         self.socket = websocket.create_connection(f"{where['url']}?token={where['token']}", timeout=PATIENCE,
-                                                  http_no_proxy=["*"], enable_multithread=True)
+                                                  http_no_proxy=["*"], enable_multithread=True, **options)
         self.out, self.exit, self.closed = b"", None, None
         if start:
             self.say(**start)
@@ -455,3 +456,29 @@ def test_early_frames_are_not_lost(emulator, box):
     head, frames = got.split(b"\r\n\r\n", 1)
     assert head.startswith(b"HTTP/1.1 101 ") and b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in head
     assert frames == b'\x82\x07early\r\n\x81\x18{"type":"exit","code":0}\x88\x02\x03\xe8'
+
+
+def test_over_tls(tmp_path, base):
+    """An address that was asked for over TLS is wss, and bytes pass it both ways, up to the end."""
+    authority = Authority(tmp_path, "pty")
+    cert, key = authority.server()
+    emulator = Emulator(tmp_path / "emulator", base, "--tls-listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
+    box = Box(emulator, "pty-tls")
+    where = emulator.http.post(f"{emulator.ready['tls_url']}/v2/sandboxes/sessions/{box.session}/interactive", json={},
+                               verify=str(authority.ca), timeout=PATIENCE).json()
+    assert where["url"] == emulator.ready["tls_url"].replace("https", "wss") + "/ws/interactive"
+    start = {"type": "start", "command": "sh", "args": ["-c", "stty raw -echo; echo ready; head -c 16384; exit 6"]}
+    t = Terminal(where, start, sslopt={"ca_certs": str(authority.ca)}).until(b"ready\n")
+    data = os.urandom(16 << 10)  # the library forwards TLS in tiny pieces
+    writer = threading.Thread(target=lambda: [t.type(data[i:i + 16384]) for i in range(0, len(data), 16384)])
+    writer.start()
+    assert t.finish() == (6, 1000)
+    writer.join()
+    assert t.out == b"ready\n" + data
+    again = {**where, "token": emulator.http.post(f"{emulator.url}/v2/sandboxes/sessions/{box.session}/interactive",
+                                                  json={}, timeout=PATIENCE).json()["token"]}
+    t = Terminal(again, {"type": "start", "command": "sleep", "args": ["1000"]}, sslopt={"ca_certs": str(authority.ca)})
+    until(lambda: box.run("pgrep -x sleep").strip(), "it runs")
+    t.socket.sock.close()
+    until(lambda: not box.run("pgrep -x sleep").strip(), "the program ends with its client")
+    assert emulator.end() == 0
