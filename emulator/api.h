@@ -71,8 +71,6 @@ API_HANDLER(api_oauth_jwks);
 API_HANDLER(api_device_page);
 API_HANDLER(api_device_decide);
 
-API_HANDLER(api_not_there);
-
 /* {"sandbox","session","routes"} and, unless NULL, "resumed"; s NULL: the current session. */
 int api_answer_sandbox(struct request *rq, struct reply *rp, struct sandbox *sb, struct session *s,
                        const char *resumed);

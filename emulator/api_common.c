@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-int api_not_there(struct request *rq, struct reply *rp)
-{
-    (void)rp;
-    return api_fail(&rq->err, 400, "bad_request", "This emulator does not support %s %s yet.", rq->method,
-                    rq->shown_path);
-}
-
 struct session *api_session(struct request *rq)
 {
     struct session *s = state_session(rq->emu->state, rq->param[0]);

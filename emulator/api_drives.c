@@ -70,8 +70,8 @@ int api_drive_make(struct request *rq, struct reply *rp)
 {
     static const char *const members[] = {"projectId", "region", "maxSizeBytes", NULL};
     const json_t *body = request_json(rq);
-    int region;
-    uint64_t bytes;
+    int region = -1;
+    uint64_t bytes = 0;
     if (!body || validate_only(body, members, &rq->err) || want_name(rq, rq->param[0]) ||
         validate_region(body, &region, &rq->err) || want_size(rq, body, &bytes))
         return -1;

@@ -53,6 +53,21 @@ static int override(struct request *rq, struct sandbox *fork, const struct sandb
     return settings_check(rq->emu, fork->project, set, true, &rq->err);
 }
 
+static int make(struct request *rq, struct reply *rp, struct sandbox *source, struct sandbox *fork,
+                const struct sandbox_request *in)
+{
+    if (copy_source(rq, source, fork) || set_name(rq, fork, in->name) || override(rq, fork, in))
+        return -1;
+    struct session *s = NULL;
+    char snapshot[ID_TEXT];
+    memcpy(snapshot, fork->snapshot_id, sizeof snapshot);
+    if (lifecycle_create(rq->emu, fork, snapshot, &s, &rq->err))
+        return -1;
+    int rc = api_answer_sandbox(rq, rp, fork, s, NULL);
+    session_unref(s);
+    return rc;
+}
+
 int api_sandbox_fork(struct request *rq, struct reply *rp)
 {
     struct sandbox_request in;
@@ -63,23 +78,9 @@ int api_sandbox_fork(struct request *rq, struct reply *rp)
     if (!source)
         return api_fail(&rq->err, 404, "not_found", "Sandbox not found");
     struct sandbox *fork = sandbox_new();
-    struct session *s = NULL;
-    int rc =
-        fork ? copy_source(rq, source, fork) : api_fail(&rq->err, 500, "internal_server_error", "no memory");
+    int rc = fork ? make(rq, rp, source, fork, &in)
+                  : api_fail(&rq->err, 500, "internal_server_error", "no memory");
     sandbox_unref(source);
-    if (!rc)
-        rc = set_name(rq, fork, in.name);
-    if (!rc)
-        rc = override(rq, fork, &in);
-    if (!rc) {
-        char snapshot[ID_TEXT];
-        memcpy(snapshot, fork->snapshot_id, sizeof snapshot);
-        rc = lifecycle_create(rq->emu, fork, snapshot, &s, &rq->err);
-    }
-    if (!rc) {
-        rc = api_answer_sandbox(rq, rp, fork, s, NULL);
-        session_unref(s);
-    }
     if (fork)
         sandbox_unref(fork);
     return rc;

@@ -18,8 +18,8 @@ static const int64_t day_ms = 86400000;
 
 /* ---- answers ---- */
 
-int api_answer_sandbox(struct request *rq, struct reply *rp, struct sandbox *sb,
-                                      struct session *s, const char *resumed)
+int api_answer_sandbox(struct request *rq, struct reply *rp, struct sandbox *sb, struct session *s,
+                       const char *resumed)
 {
     pthread_mutex_lock(&sb->lock);
     if (!s && !sb->current) { /* deleted this moment */
@@ -127,7 +127,8 @@ static void undo(struct request *rq, struct sandbox *sb, struct session *s)
 }
 
 /* Boots it; the files of a git or tarball source were fetched before and are unpacked now. */
-static int create(struct request *rq, struct sandbox *sb, const struct sandbox_request *in, struct session **s)
+static int create(struct request *rq, struct sandbox *sb, const struct sandbox_request *in,
+                  struct session **s)
 {
     struct source_files files = {.fd = -1};
     if (check_name(rq, sb) || source_fetch(rq->emu, &in->source, &files, &rq->err))

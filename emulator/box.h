@@ -64,7 +64,7 @@ struct box_spec {
     const char *work;         /* absolute, exists, same file system as upper */
     const char *mount;        /* absolute, exists: mount point (full tier), root directory (plain tier) */
     const char *hostname;
-    unsigned vcpus; /* CPU affinity of this many CPUs where the host has them; 0: all */
+    unsigned vcpus;                 /* CPU affinity of this many CPUs where the host has them; 0: all */
     const struct box_mount *mounts; /* in this order; none in the plain tier (ENOTSUP) */
     size_t n_mounts;                /* at most BOX_MOUNTS_MAX */
     box_exit_fn *on_exit;

@@ -25,13 +25,13 @@ struct emulator {
     struct terminals *terminals;
     const char *token;
     const char *state_dir;
-    const char *route_domain; /* of a route's url: "https://{subdomain}.vercel.run" */
-    struct edge *edge;        /* NULL without --edge and --edge-tls */
-    char base[64];            /* the base tree of the default image */
-    const struct plan *plan;  /* limits to enforce; never NULL */
+    const char *route_domain;                       /* of a route's url: "https://{subdomain}.vercel.run" */
+    struct edge *edge;                              /* NULL without --edge and --edge-tls */
+    char base[64];                                  /* the base tree of the default image */
+    const struct plan *plan;                        /* limits to enforce; never NULL */
     bool allow_file_sources, allow_private_sources; /* sources from files, from addresses of this network */
-    bool record_only;         /* accept network policies and only remember them */
-    atomic_bool closing;      /* streams end, nothing new begins */
+    bool record_only;                               /* accept network policies and only remember them */
+    atomic_bool closing;                            /* streams end, nothing new begins */
 };
 
 #endif

@@ -23,9 +23,9 @@ int region_find(const char *name)
 const struct plan *plan_find(const char *name)
 {
     static const struct plan table[] = {
-        {"hobby", 45 * 60000, 4, 10, false, UINT64_C(1) << 30},
-        {"pro", 24 * 60 * 60000, 8, 10000, true, UINT64_C(1) << 40},
-        {"enterprise", 24 * 60 * 60000, 32, 10000, true, UINT64_C(1) << 40},
+        {"hobby", INT64_C(45) * 60000, 4, 10, false, UINT64_C(1) << 30},
+        {"pro", INT64_C(24) * 60 * 60000, 8, 10000, true, UINT64_C(1) << 40},
+        {"enterprise", INT64_C(24) * 60 * 60000, 32, 10000, true, UINT64_C(1) << 40},
     };
     if (!name)
         return &table[2];

@@ -10,7 +10,7 @@ enum { MEMORY_PER_VCPU = 2048, INTERACTIVE_PORT = 23456 };
 #else
 #define EMULATOR_ARCHITECTURE "amd64"
 #endif
-#define EMULATOR_CWD    "/vercel/sandbox"
+#define EMULATOR_CWD "/vercel/sandbox"
 
 /* With sandbox->lock. */
 void render_sandbox(struct sg_buf *out, const struct sandbox *sb);

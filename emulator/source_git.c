@@ -417,9 +417,7 @@ int source_clone(struct emulator *emu, const struct source_request *rq, int fd, 
     int rc = 0;
     if (env.failed)
         rc = api_fail(e, 500, "internal_server_error", "no memory");
-    else if (!clone_simply(&c, rq) && (!rq->revision || !clone_commit(&c, rq)))
-        rc = report(&c, e);
-    else if (!run(&c, tar, fd))
+    else if ((!clone_simply(&c, rq) && (!rq->revision || !clone_commit(&c, rq))) || !run(&c, tar, fd))
         rc = report(&c, e);
     env_free(&env);
     if (layers_wipe(emu->layers, dir))

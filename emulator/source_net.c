@@ -77,8 +77,9 @@ bool source_url_host(const char *url, char host[256], char port[8])
     if (n < (*p == '[' ? 3 : 1) || n >= 256)
         return false;
     bool v6 = *p == '[';
-    memcpy(host, p + v6, n - 2 * v6);
-    host[n - 2 * v6] = '\0';
+    size_t brackets = v6 ? 2 : 0;
+    memcpy(host, p + brackets / 2, n - brackets);
+    host[n - brackets] = '\0';
     p += n;
     snprintf(port, 8, "%s", tls ? "443" : "80");
     if (*p == ':') {

@@ -141,7 +141,7 @@ struct session {
     struct early_exit *early; /* exits that came before box_exec returned */
     struct upload *uploads;
     struct terminal *terminals; /* connected, or left behind by their client */
-    struct session *live_next; /* state->live */
+    struct session *live_next;  /* state->live */
 };
 
 struct snapshot {
@@ -153,11 +153,11 @@ struct snapshot {
     char parent[ID_TEXT]; /* "": none */
     char base[64];
     bool deleted, manual, has_layer;
-    bool evicted;          /* deleted by retention: not listed, forgotten with its layer */
-    bool needed;           /* scratch of the layer sweep */
-    bool own_expiration;   /* asked for with the snapshot itself: retention leaves it alone */
+    bool evicted;        /* deleted by retention: not listed, forgotten with its layer */
+    bool needed;         /* scratch of the layer sweep */
+    bool own_expiration; /* asked for with the snapshot itself: retention leaves it alone */
     int region;
-    uint32_t regions; /* where it can be used, a bit each */
+    uint32_t regions;      /* where it can be used, a bit each */
     int64_t expiration_ms; /* 0: never; counts from last use */
     int64_t created_ms, updated_ms, last_used_ms;
     uint64_t size_bytes;

@@ -300,7 +300,7 @@ static int want_failover(const json_t *body, struct sandbox_request *out, struct
     if (json_array_size(list) > REGIONS)
         return api_invalid(e, "`failoverRegions` should NOT have more than %d items.", REGIONS);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        int region;
+        int region = -1;
         if (as_region("failoverRegions[]", json_array_get(list, i), &region, e))
             return -1;
         if (memchr(out->failover, region, i))
@@ -315,7 +315,7 @@ static int want_failover(const json_t *body, struct sandbox_request *out, struct
 static int want_network(const json_t *body, bool null_allowed, const char **out, struct api_error *e)
 {
     const json_t *v = json_object_get(body, "networkId");
-    if (v && json_is_null(v) && null_allowed) {
+    if (json_is_null(v) && null_allowed) {
         *out = "";
         return 0;
     }
@@ -343,7 +343,7 @@ static int want_mount_path(const char *path, char out[MOUNT_PATH_TEXT], struct a
     out[n] = '\0';
     for (const char *p = out; *p; p += 1 + strcspn(p + 1, "/")) {
         size_t k = strcspn(p + 1, "/");
-        if (!k || (k == 1 && p[1] == '.') || (k == 2 && p[1] == '.' && p[2] == '.'))
+        if (!k || (k <= 2 && strspn(p + 1, ".") == k))
             return api_invalid(e, "`mounts` should have normalized paths, unlike '%.100s'.", path);
     }
     for (const char *p = out; *p; p++)
