@@ -32,15 +32,20 @@ static void release_buffers(struct terminal *t)
     t->early = NULL;
 }
 
-void terminal_unref(struct terminal *t)
+static void unref(struct terminal *t, int n)
 {
-    if (atomic_fetch_sub(&t->refs, 1) != 1)
+    if (atomic_fetch_sub(&t->refs, n) != n)
         return;
     session_unref(t->session);
     if (t->wake >= 0)
         close(t->wake);
     release_buffers(t);
     free(t);
+}
+
+void terminal_unref(struct terminal *t)
+{
+    unref(t, 1);
 }
 
 struct terminal *terminal_new(struct emulator *emu, struct session *s, const struct terminal_fault *fault,
@@ -74,13 +79,13 @@ struct terminal *terminal_new(struct emulator *emu, struct session *s, const str
     pthread_mutex_lock(&s->sandbox->lock);
     t->connected = t->listed = true;
     t->stopping = s->status != ST_RUNNING; /* who stops it has told the others already */
+    if (t->stopping)
+        terminal_wake(t);
     t->next = s->terminals;
     s->terminals = t;
     atomic_fetch_add(&t->refs, 1);
     pthread_mutex_unlock(&s->sandbox->lock);
     session_leave(s);
-    if (t->stopping)
-        terminal_wake(t);
     return t;
 }
 
@@ -96,22 +101,14 @@ static bool unlist(struct terminal *t)
     return false;
 }
 
-/* The client is gone.  With a program that lives on, the list keeps the terminal to hear of its end. */
-static void disconnect(struct terminal *t)
+void terminal_drop(struct terminal *t)
 {
     pthread_mutex_t *lock = &t->session->sandbox->lock;
     pthread_mutex_lock(lock);
     t->connected = false;
     bool drop = (!t->pid || t->exited) && unlist(t);
     pthread_mutex_unlock(lock);
-    if (drop)
-        terminal_unref(t);
-}
-
-void terminal_drop(struct terminal *t)
-{
-    disconnect(t);
-    terminal_unref(t);
+    unref(t, drop ? 2 : 1);
 }
 
 /* ---- what the session says; with sandbox->lock ---- */
@@ -231,7 +228,7 @@ static void hear_session(struct terminal *t)
 
 /* ---- the loop ---- */
 
-static bool may_read_master(struct terminal *t)
+static bool may_read_master(const struct terminal *t)
 {
     return t->master >= 0 && terminal_room(&t->out) >= OUTPUT_KEPT + PIECE + WS_HEAD_MAX;
 }
@@ -254,7 +251,7 @@ static int64_t ping_at(const struct terminal *t)
     return t->pinged + (t->in.len == INPUT_MAX ? STALL_PING_MS : PING_MS);
 }
 
-static int wait_ms(struct terminal *t, int64_t now)
+static int wait_ms(const struct terminal *t, int64_t now)
 {
     int64_t until = ping_at(t);
     bool looking = t->phase == PHASE_RUN && (t->master_idle || (t->saw_exit && may_read_master(t)));
@@ -275,7 +272,7 @@ static int wait_ms(struct terminal *t, int64_t now)
 
 enum { AT_SOCKET, AT_WAKE, AT_MASTER, AT_PEER, AT_ALL };
 
-static void fill_poll(struct terminal *t, struct pollfd p[AT_ALL])
+static void fill_poll(const struct terminal *t, struct pollfd p[AT_ALL])
 {
     bool read = t->phase != PHASE_FLUSH && t->in.len < INPUT_MAX;
     short socket_events = t->phase == PHASE_FLUSH ? 0 : POLLRDHUP;
@@ -372,8 +369,7 @@ static void *terminal_main(void *arg)
     terminal_hang_up(t);
     t->socket.done(t->socket.done_arg);
     release_buffers(t); /* the rest may have to wait for the program's end */
-    disconnect(t);
-    terminal_unref(t);
+    terminal_drop(t);
     terminals_leave(all);
     return NULL;
 }

@@ -45,7 +45,8 @@ struct terminal_fault {
 /* For a running session, which is from here on told to; NULL with the refusal. */
 struct terminal *terminal_new(struct emulator *emu, struct session *s, const struct terminal_fault *fault,
                               struct api_error *e);
-/* Gives up one that was not started. */
+/* The client is gone, or never came.  With a program that lives on, the session keeps the terminal to hear of its
+ * end. */
 void terminal_drop(struct terminal *t);
 struct terminal_socket {
     int fd;

@@ -12,13 +12,21 @@
 
 /* ---- frames to the client ---- */
 
-size_t terminal_room(struct queue *q)
+size_t terminal_room(const struct queue *q)
 {
-    if (q->off) {
+    return q->cap - q->len;
+}
+
+/* What fits, as terminal_room has said. */
+static void add(struct queue *q, const void *data, size_t n)
+{
+    if (q->off + q->len + n > q->cap) {
         memmove(q->data, q->data + q->off, q->len);
         q->off = 0;
     }
-    return q->cap - q->len;
+    if (n)
+        memcpy(q->data + q->off + q->len, data, n);
+    q->len += n;
 }
 
 void terminal_consume(struct queue *q, size_t n)
@@ -35,10 +43,8 @@ bool terminal_send(struct terminal *t, enum ws_opcode op, const void *data, size
     size_t h = ws_codec_head(head, op, n);
     if (terminal_room(&t->out) < h + n)
         return false;
-    memcpy(t->out.data + t->out.len, head, h);
-    if (n)
-        memcpy(t->out.data + t->out.len + h, data, n);
-    t->out.len += h + n;
+    add(&t->out, head, h);
+    add(&t->out, data, n);
     return true;
 }
 
@@ -172,8 +178,7 @@ static void take_data(struct terminal *t, const struct ws_event *ev)
         terminal_refuse(t, CODE_POLICY, "start comes first");
     } else if (t->master >= 0 && ev->len && terminal_room(&t->in) >= ev->len) {
         /* there is room: no more is read from the socket than fits */
-        memcpy(t->in.data + t->in.len, ev->data, ev->len);
-        t->in.len += ev->len;
+        add(&t->in, ev->data, ev->len);
     }
 }
 

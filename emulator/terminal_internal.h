@@ -76,8 +76,7 @@ struct terminal {
 void terminal_wake(struct terminal *t);
 
 /* --- terminal_frames.c: what the two sides say to each other.  The connection's thread. --- */
-/* Room at the end of the queue, everything moved to its front. */
-size_t terminal_room(struct queue *q);
+size_t terminal_room(const struct queue *q);
 void terminal_consume(struct queue *q, size_t n);
 /* Queues a frame; false when it does not fit. */
 bool terminal_send(struct terminal *t, enum ws_opcode op, const void *data, size_t n);
