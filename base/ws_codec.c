@@ -312,3 +312,8 @@ size_t ws_codec_close(unsigned char out[WS_CONTROL_MAX], int code, const char *r
         out[2 + i] = (unsigned char)reason[i];
     return n + 2;
 }
+
+bool ws_codec_utf8(const void *s, size_t len)
+{
+    return utf8_run(UTF8_START, s, len) == UTF8_START;
+}

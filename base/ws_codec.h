@@ -78,4 +78,7 @@ size_t ws_codec_head(unsigned char out[WS_HEAD_MAX], enum ws_opcode opcode, uint
 /* Payload of a close frame; the reason is cut at WS_REASON_MAX.  Returns its length. */
 size_t ws_codec_close(unsigned char out[WS_CONTROL_MAX], int code, const char *reason);
 
+/* The whole is valid UTF-8. */
+bool ws_codec_utf8(const void *s, size_t len);
+
 #endif

@@ -102,6 +102,7 @@ struct run_result {
     struct sg_wire_process p; /* how NONE: still running when wait_ms was over */
     const char *out[2];       /* the first max_output bytes of stdout and stderr, borrowed */
     size_t len[2];
+    struct sg_buf *own[2]; /* where out lies, for sg_buf_take inside the callback; NULL: only borrowed */
     bool truncated; /* more was printed than max_output, or evicted before it was read */
     bool output_complete;
 };

@@ -84,6 +84,7 @@ static void answer(struct run *r)
         .p = r->p,
         .out = {r->out[0].data ? r->out[0].data : "", r->out[1].data ? r->out[1].data : ""},
         .len = {r->out[0].len, r->out[1].len},
+        .own = {&r->out[0], &r->out[1]},
         .truncated = truncated,
         .output_complete = r->exit_known && !r->p.output_incomplete && !r->gap && all_read(r),
     };

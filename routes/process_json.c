@@ -6,8 +6,6 @@
 
 #include <stdlib.h>
 
-enum { RUN_TEXT_MAX = 2 * SG_B64_LEN(SPEC_OUTPUT_MAX) };
-
 static json_t *u64(uint64_t n)
 {
     return json_integer(n > INT64_MAX ? INT64_MAX : (json_int_t)n);
@@ -91,27 +89,24 @@ static json_t *base64_json(const char *data, size_t len)
     return s;
 }
 
-/* Bytes of the text as a JSON string. */
-static uint64_t escaped(const char *s, size_t len)
+json_t *run_head_json(const struct run_result *r, const char *session_id, const char *encoding)
 {
-    uint64_t n = len;
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
-        if (c == '"' || c == '\\' || (c >= '\b' && c <= '\r' && c != '\v'))
-            n++;
-        else if (c < 0x20)
-            n += 5;
-    }
-    return n;
+    json_t *o = json_object();
+    int bad = set_common(o, &r->p, session_id);
+    bad |= json_object_set_new(o, "encoding", json_string(encoding));
+    bad |= json_object_set_new(o, "truncated", json_boolean(r->truncated));
+    bad |= json_object_set_new(o, "output_complete", json_boolean(r->output_complete));
+    if (!bad)
+        return o;
+    json_decref(o);
+    return NULL;
 }
 
 json_t *run_json(const struct run_result *r, const char *session_id)
 {
-    json_t *out[2] = {NULL, NULL};
-    /* escapes can make text six times as long: no answer may become longer than base64 makes it */
-    if (escaped(r->out[0], r->len[0]) + escaped(r->out[1], r->len[1]) <= RUN_TEXT_MAX)
-        for (int i = 0; i < 2; i++) /* jansson checks the UTF-8 while it copies */
-            out[i] = json_stringn(r->len[i] ? r->out[i] : "", r->len[i]);
+    /* jansson checks the UTF-8 while it copies */
+    json_t *out[2] = {json_stringn(r->len[0] ? r->out[0] : "", r->len[0]),
+                      json_stringn(r->len[1] ? r->out[1] : "", r->len[1])};
     const char *encoding = "utf-8";
     if (!out[0] || !out[1]) {
         encoding = "base64";
@@ -120,13 +115,9 @@ json_t *run_json(const struct run_result *r, const char *session_id)
             out[i] = base64_json(r->len[i] ? r->out[i] : "", r->len[i]);
         }
     }
-    json_t *o = json_object();
-    int bad = set_common(o, &r->p, session_id);
-    bad |= json_object_set_new(o, "stdout", out[0]);
+    json_t *o = run_head_json(r, session_id, encoding);
+    int bad = json_object_set_new(o, "stdout", out[0]);
     bad |= json_object_set_new(o, "stderr", out[1]);
-    bad |= json_object_set_new(o, "encoding", json_string(encoding));
-    bad |= json_object_set_new(o, "truncated", json_boolean(r->truncated));
-    bad |= json_object_set_new(o, "output_complete", json_boolean(r->output_complete));
     if (!bad)
         return o;
     json_decref(o);

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "routes/act.h"
 #include "routes/process_json.h"
+#include "routes/run_answer.h"
 #include "routes/spec.h"
 
 enum { RETAINED_ANYWAY = 8 * 1024 * 1024 };
@@ -115,8 +116,16 @@ static void on_run(void *arg, const struct run_result *res, const struct sg_erro
         return;
     }
     bool running = res->p.how == SG_HOW_NONE && res->p.state != SG_PS_FINISHED;
+    int status = running ? 202 : 200;
     set_process_location(&s->act, s->spec.id);
-    start_answer(s, running ? 202 : 200, run_json(res, s->act.session_id));
+    if (run_answer_large(res) && s->act.ex) {
+        (void)act_settled(&s->act);
+        run_answer(s->act.ex, status, res, s->act.session_id);
+        spec_clear(&s->spec);
+        act_free(&s->act);
+        return;
+    }
+    start_answer(s, status, run_json(res, s->act.session_id));
 }
 
 static void run_go(struct act *a)
