@@ -194,6 +194,7 @@ struct drive *drives_fork(struct emulator *emu, struct drive *source, const char
     d->region = source->region;
     d->max_bytes = source->max_bytes;
     d->bound = source->bound;
+    d->used = source->used;
     memcpy(d->parent, source->id, sizeof d->parent);
     memcpy(d->root, *source->root ? source->root : source->id, sizeof d->root);
     pthread_mutex_unlock(&emu->state->lock);
@@ -263,16 +264,27 @@ static struct drive *find_mounted(struct emulator *emu, const char *project, con
     return NULL;
 }
 
+/* A drive counts as written once there was something in it; that is looked for until it is so. */
 static int check_initialized(struct emulator *emu, struct drive *d, struct api_error *e)
 {
-    bool used = false;
+    pthread_mutex_lock(&emu->state->lock);
+    bool used = d->used;
+    pthread_mutex_unlock(&emu->state->lock);
+    if (used)
+        return 0;
     int err = layers_drive_used(emu->layers, d->id, &used);
+    if (err == ENOENT)
+        return api_fail(e, 404, "not_found", "Drive '%s' not found", d->name);
     if (err)
         return api_fail(e, 500, "internal_server_error", "cannot look into the drive '%s': %s", d->name,
                         strerror(err));
     if (!used)
         return api_fail(e, 400, "drive_not_initialized",
                         "The drive '%s' has never been written to: mount it read-write first.", d->name);
+    pthread_mutex_lock(&emu->state->lock);
+    d->used = true;
+    pthread_mutex_unlock(&emu->state->lock);
+    persist_drive(emu->state, d);
     return 0;
 }
 

@@ -24,6 +24,7 @@ struct drive {
     uint64_t max_bytes;
     int64_t created_ms, updated_ms;
     bool bound; /* a session had it: its top belongs to the sandbox user */
+    bool used;  /* it has been seen with something in it */
     bool deleted;
     char session_id[ID_TEXT]; /* who writes to it; "": nobody.  Not on disk: sessions end with the emulator */
     char sandbox_name[NAME_TEXT];

@@ -179,10 +179,11 @@ bool persist_drive(struct state *st, struct drive *d)
 {
     pthread_mutex_lock(&st->lock);
     bool deleted = d->deleted;
-    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:b}", "id", d->id, "name", d->name,
-                          "project", d->project, "parent", d->parent, "root", d->root, "region",
-                          region_name(d->region), "max", (json_int_t)d->max_bytes, "created",
-                          (json_int_t)d->created_ms, "updated", (json_int_t)d->updated_ms, "bound", d->bound);
+    json_t *o =
+        json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:b,s:b}", "id", d->id, "name", d->name, "project",
+                  d->project, "parent", d->parent, "root", d->root, "region", region_name(d->region), "max",
+                  (json_int_t)d->max_bytes, "created", (json_int_t)d->created_ms, "updated",
+                  (json_int_t)d->updated_ms, "bound", d->bound, "used", d->used);
     pthread_mutex_unlock(&st->lock);
     if (deleted) { /* its file shall not come back */
         json_decref(o);
@@ -386,6 +387,7 @@ static bool load_drive(struct state *st, const json_t *o)
     d->created_ms = sg_jget_int(o, "created", 0);
     d->updated_ms = sg_jget_int(o, "updated", 0);
     d->bound = sg_jget_bool(o, "bound", true);
+    d->used = sg_jget_bool(o, "used", false);
     bool ok = *d->id && *d->name && !drives_add(st, d);
     drive_unref(d);
     return ok;
