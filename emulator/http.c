@@ -303,8 +303,9 @@ static void on_upgrade(void *cls, struct MHD_Connection *conn, void *con_cls, co
     (void)con_cls;
     struct request *rq = cls; /* lives until this has returned */
     void *arg = rq->upgrade.arg;
+    int peer = client_fd(rq); /* another one than fd behind the library's TLS */
     rq->upgrade.arg = NULL;
-    rq->upgrade.take(arg, fd, request_is_tls(rq) ? client_fd(rq) : -1, early, n, close_upgraded, handle);
+    rq->upgrade.take(arg, fd, peer != fd ? peer : -1, early, n, close_upgraded, handle);
 }
 
 static struct MHD_Response *upgrade_response(struct request *rq)
