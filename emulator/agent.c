@@ -205,9 +205,9 @@ static void op_file(struct agent *a, int fds[BOX_MSG_FDS])
         answer(a, fds[0], errno, 0, -1);
 }
 
-static void op_socket(struct agent *a, int reply)
+static void op_socket(struct agent *a, int reply, int family)
 {
-    int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int s = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     answer(a, reply, s < 0 ? errno : 0, 0, s);
     box_fd_close(&s);
 }
@@ -293,7 +293,7 @@ static void request(struct agent *a)
         op_file(a, fds);
         break;
     case BOX_OP_SOCKET:
-        op_socket(a, fds[0]);
+        op_socket(a, fds[0], a->in.value ? AF_INET6 : AF_INET);
         break;
     case BOX_OP_CPU:
         op_cpu(a, fds[0]);

@@ -444,10 +444,22 @@ int box_untar(struct box *box, const char *cwd, int fd, char err[BOX_TEXT])
     return e;
 }
 
-int box_socket(struct box *box, int *fd)
+static int ask_socket(struct box *box, bool v6, int *fd)
 {
     struct box_msg *m = message(BOX_OP_SOCKET);
+    if (m != NULL)
+        m->value = v6;
     int e = m == NULL ? ENOMEM : ask(box, m, NULL, 0, FILE_TIMEOUT_MS, fd);
     free(m);
     return e;
+}
+
+int box_socket(struct box *box, int *fd)
+{
+    return ask_socket(box, false, fd);
+}
+
+int box_socket6(struct box *box, int *fd)
+{
+    return ask_socket(box, true, fd);
 }

@@ -117,5 +117,7 @@ int box_untar(struct box *box, const char *cwd, int fd, char err[BOX_TEXT]);
 /* A fresh non-blocking TCP socket that lives in the box's network namespace (for ports, later).  0 or errno.
  */
 int box_socket(struct box *box, int *fd);
+/* The same for IPv6; EAFNOSUPPORT where the kernel has none. */
+int box_socket6(struct box *box, int *fd);
 
 #endif

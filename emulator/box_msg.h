@@ -28,8 +28,8 @@ enum box_op {
     BOX_OP_KILL,   /* emulator → agent; fds: reply (all below) */
     BOX_OP_OPEN,
     BOX_OP_MKDIR,
-    BOX_OP_UNTAR, /* one more descriptor: the archive */
-    BOX_OP_SOCKET,
+    BOX_OP_UNTAR,  /* one more descriptor: the archive */
+    BOX_OP_SOCKET, /* value: not 0 for IPv6 */
     BOX_OP_CPU,
     BOX_OP_PROGRESS, /* helper → emulator, any number before BOX_OP_DONE */
     BOX_OP_DONE      /* the answer to a request */

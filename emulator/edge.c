@@ -45,9 +45,13 @@ static void do_job(struct edge *e, struct edge_job *j)
         j->verdict = api_socket(e, &j->fd);
         return;
     }
+    if (j->conn->second) { /* whose target does not change while the job is out */
+        j->verdict = edge_target_socket(&j->conn->target, true, &j->fd);
+        return;
+    }
     j->verdict = edge_target_find(e->emu, e->config.late_routes, j->label, &j->target);
     if (j->verdict == EDGE_ROUTED)
-        j->verdict = edge_target_socket(&j->target, &j->fd);
+        j->verdict = edge_target_socket(&j->target, false, &j->fd);
     if (j->verdict != EDGE_ROUTED)
         edge_target_drop(&j->target);
 }

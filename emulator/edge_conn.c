@@ -100,23 +100,48 @@ static bool refuse_verdict(struct edge_conn *c, enum edge_verdict v)
 
 /* ---- from a request head to the process ---- */
 
+static bool look_up(struct edge_conn *c)
+{
+    c->state = EDGE_S_LOOKUP;
+    edge_set_deadline(c, 0);
+    edge_submit(c);
+    return false;
+}
+
+/* "localhost" inside is 127.0.0.1 or ::1, and a server that was told localhost listens on one of them. */
+static bool not_connected(struct edge_conn *c, int err)
+{
+    if (err != ECONNREFUSED || c->second || !c->target.session)
+        return refuse_verdict(c, EDGE_NOT_LISTENING);
+    edge_close(&c->upstream, false);
+    c->second = true;
+    return look_up(c);
+}
+
+static int connect_to_target(const struct edge_conn *c, int fd)
+{
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    v4.sin_port = v6.sin6_port = htons((uint16_t)c->target.port);
+    if (!c->target.session)
+        return connect(fd, (const struct sockaddr *)&c->edge->config.api, c->edge->config.api_len);
+    return c->second ? connect(fd, (const struct sockaddr *)&v6, sizeof v6)
+                     : connect(fd, (const struct sockaddr *)&v4, sizeof v4);
+}
+
 static bool start_connect(struct edge_conn *c)
 {
-    struct sockaddr_in inside = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    const struct sockaddr *to = (const struct sockaddr *)&inside;
-    socklen_t len = sizeof inside;
     int fd = c->job.fd, on = 1;
     c->job.fd = -1;
-    inside.sin_port = htons((uint16_t)c->target.port);
-    if (!c->target.session) {
-        to = (const struct sockaddr *)&c->edge->config.api;
-        len = c->edge->config.api_len;
-    }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    bool ok = !connect(fd, to, len) || errno == EINPROGRESS;
-    if (!ok || !edge_watch_end(c, &c->upstream, fd)) {
+    if (connect_to_target(c, fd) && errno != EINPROGRESS) {
+        int err = errno;
         close(fd);
-        return refuse_verdict(c, ok ? EDGE_NO_MEANS : EDGE_NOT_LISTENING);
+        return not_connected(c, err);
+    }
+    if (!edge_watch_end(c, &c->upstream, fd)) {
+        close(fd);
+        return refuse_verdict(c, EDGE_NO_MEANS);
     }
     c->state = EDGE_S_CONNECT;
     edge_set_deadline(c, EDGE_CONNECT_MS);
@@ -131,8 +156,10 @@ static bool connect_step(struct edge_conn *c)
     socklen_t err_len = sizeof err;
     if (!c->upstream.writable)
         return false;
-    if (getsockopt(c->upstream.watch.fd, SOL_SOCKET, SO_ERROR, &err, &err_len) || err)
-        return refuse_verdict(c, EDGE_NOT_LISTENING);
+    if (getsockopt(c->upstream.watch.fd, SOL_SOCKET, SO_ERROR, &err, &err_len))
+        err = errno;
+    if (err)
+        return not_connected(c, err);
     if (getpeername(c->upstream.watch.fd, (struct sockaddr *)&peer, &len)) {
         c->upstream.writable = false; /* not yet */
         return false;
@@ -208,16 +235,14 @@ static bool route(struct edge_conn *c)
         return fault_instead(c) ? true : go_inside(c);
     drop_upstream(c);
     memcpy(c->job.label, label, sizeof label);
-    c->state = EDGE_S_LOOKUP;
-    edge_set_deadline(c, 0);
-    edge_submit(c);
-    return false;
+    c->second = false;
+    return look_up(c);
 }
 
 void edge_conn_found(struct edge_conn *c)
 {
     struct edge_job *j = &c->job;
-    if (j->verdict == EDGE_ROUTED) {
+    if (j->verdict == EDGE_ROUTED && !c->second) {
         c->target = j->target;
         memset(&j->target, 0, sizeof j->target);
         if (!edge_target_holds(&c->target)) { /* it went away meanwhile: what is it now? */
@@ -229,9 +254,10 @@ void edge_conn_found(struct edge_conn *c)
     }
     if (j->verdict != EDGE_ROUTED)
         refuse_verdict(c, j->verdict);
-    else if (!fault_instead(c))
+    else if (c->second || !fault_instead(c))
         go_inside(c);
-    if (c->state != EDGE_S_CONNECT && c->state != EDGE_S_DELAY && j->fd >= 0) {
+    /* a socket that nobody took, unless it waits for a delay or a helper has the job again */
+    if (c->state != EDGE_S_DELAY && !j->out && j->fd >= 0) {
         close(j->fd);
         j->fd = -1;
     }

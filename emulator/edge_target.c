@@ -101,7 +101,7 @@ bool edge_target_holds(const struct edge_target *t)
     return holds;
 }
 
-enum edge_verdict edge_target_socket(struct edge_target *t, int *fd)
+enum edge_verdict edge_target_socket(const struct edge_target *t, bool v6, int *fd)
 {
     struct api_error e = {0};
     if (session_enter(t->session, &e)) {
@@ -110,7 +110,7 @@ enum edge_verdict edge_target_socket(struct edge_target *t, int *fd)
         pthread_mutex_unlock(&t->session->sandbox->lock);
         return v == EDGE_ROUTED ? EDGE_NOT_LISTENING : v;
     }
-    int err = box_socket(t->session->box, fd);
+    int err = v6 ? box_socket6(t->session->box, fd) : box_socket(t->session->box, fd);
     session_leave(t->session);
     if (!err)
         return EDGE_ROUTED;

@@ -30,9 +30,9 @@ enum edge_verdict edge_target_find(struct emulator *emu, bool late_routes, const
 void edge_target_drop(struct edge_target *t);
 /* Whether the subdomain still leads to this port of this session.  Microseconds; any thread. */
 bool edge_target_holds(const struct edge_target *t);
-/* A non-blocking socket that is to be connected to 127.0.0.1:port.  Asks the box, so it may block for a
+/* A non-blocking socket that is to be connected to the port on 127.0.0.1 or ::1.  Asks the box, so it may block for a
  * moment: not for the loop's thread. */
-enum edge_verdict edge_target_socket(struct edge_target *t, int *fd);
+enum edge_verdict edge_target_socket(const struct edge_target *t, bool v6, int *fd);
 /* Bytes that came through, for the usage numbers of the session. */
 void edge_target_count(const struct edge_target *t, size_t into_box, size_t out_of_box);
 

@@ -110,8 +110,7 @@ const json_t *request_json(struct request *rq)
 
 bool request_is_tls(struct request *rq)
 {
-    const char *edge = MHD_lookup_connection_value(rq->conn, MHD_HEADER_KIND, "X-Forwarded-Proto");
-    return MHD_get_connection_info(rq->conn, MHD_CONNECTION_INFO_PROTOCOL) || (edge && !strcmp(edge, "https"));
+    return MHD_get_connection_info(rq->conn, MHD_CONNECTION_INFO_PROTOCOL) != NULL;
 }
 
 bool request_origin(struct request *rq, char out[320])
@@ -122,9 +121,10 @@ bool request_origin(struct request *rq, char out[320])
         api_invalid(&rq->err, "the Host header names no host.");
         return false;
     }
-    /* the service's own names without a port: the client came by TLS, which the edge took off */
-    bool service = !strcmp(host, "vercel.com") || !strcmp(host, "api.vercel.com");
-    snprintf(out, 320, "%s://%s", service || request_is_tls(rq) ? "https" : "http", host);
+    /* the edge says so when it has taken TLS off */
+    const char *edge = MHD_lookup_connection_value(rq->conn, MHD_HEADER_KIND, "X-Forwarded-Proto");
+    bool tls = request_is_tls(rq) || (edge && !strcmp(edge, "https"));
+    snprintf(out, 320, "%s://%s", tls ? "https" : "http", host);
     return true;
 }
 

@@ -159,7 +159,7 @@ def serve(sock, serial, name):
 
 def main():
     threading.stack_size(256 << 10)
-    listener = socket.socket()
+    listener = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((sys.argv[1], int(sys.argv[2])))
     listener.listen(1024)

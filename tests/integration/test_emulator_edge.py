@@ -63,9 +63,9 @@ class Box:
         self.routes = {r["port"]: r for r in answer["routes"]}
         self.session = answer.get("session", {}).get("id") or answer["sandbox"]["currentSessionId"]
 
-    def serve(self, port):
+    def serve(self, port, address="127.0.0.1"):
         self.edge.api("POST", f"/sessions/{self.session}/cmd",
-                      json={"command": "python3", "args": ["-c", SOURCE, "127.0.0.1", str(port), self.name]})
+                      json={"command": "python3", "args": ["-c", SOURCE, address, str(port), self.name]})
         until(lambda: self.get("/", port).status == 200, f"{self.name}:{port} answers")
 
     def host(self, port=3000, suffix="vercel.run"):
@@ -330,6 +330,16 @@ def test_nothing_listens(own):
     assert box.get(method="POST", body=b"x" * 200000).status == 502  # the answer outlives what was not read
     box.serve(3000)
     assert box.get().status == 200
+
+
+def test_localhost_of_either_family(own):
+    """P67: "localhost" inside may mean ::1 alone (what Vite listens on by default), 0.0.0.0 means all."""
+    box = own((3000, 3001), start=False)
+    box.serve(3000, "::1")
+    box.serve(3001, "0.0.0.0")
+    assert box.get(port=3000, method="POST", body=b"x" * 100000).json()["size"] == 100000
+    box.edge.fault({"delay_ms": 50}, times=1, port=3000)
+    assert box.get(port=3000).status == 200
 
 
 def test_a_server_that_gives_no_answer(box):
