@@ -75,8 +75,7 @@ test("exec: exit code, both outputs, environment, directory, sudo, timeout", asy
 
   const told = await ok("exec", "-w", "/tmp", "-e", "GIVEN=two words", name, "--", "sh", "-c", 'echo "$PWD $FROM_CREATE $GIVEN $(id -un)"');
   assert.equal(told.stdout, "/tmp 1 two words vercel-sandbox\n");
-  if (emulator.tier !== "single-id")
-    assert.equal((await ok("exec", "--sudo", name, "--", "id", "-u")).stdout, "0\n");
+  assert.equal((await ok("exec", "--sudo", name, "--", "id", "-u")).stdout, "0\n");
 
   const late = await sandbox("exec", "--timeout", "1s", name, "--", "sleep", "60");
   assert.equal(late.code, 137);

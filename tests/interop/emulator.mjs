@@ -1,6 +1,6 @@
 // An emulator of its own for each test file: private port and state directory, stopped at the end.
 import { spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { chown, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -8,7 +8,12 @@ import { createInterface } from "node:readline";
 export const program = process.env.SANDGATE_EMULATOR;
 export const base = process.env.SANDGATE_TEST_BASE;
 
-export const newState = () => mkdtemp(join(tmpdir(), "sandgate-interop-"));
+export async function newState() {
+  const dir = await mkdtemp(join(tmpdir(), "sandgate-interop-"));
+  const uid = Number(process.env.SANDGATE_EMULATOR_UID ?? 0); // the emulator may run as somebody else
+  if (uid) await chown(dir, uid, uid);
+  return dir;
+}
 
 // With `state`, that directory is used and kept; otherwise a fresh one that stop() removes.
 export async function startEmulator({ args = [], state } = {}) {
@@ -25,6 +30,8 @@ export async function startEmulator({ args = [], state } = {}) {
     createInterface({ input: child.stdout }).once("line", (line) => resolve(JSON.parse(line)));
     ended.then((how) => reject(new Error(`the emulator ended before it was ready: ${JSON.stringify(how)}`)));
   });
+  const expected = process.env.SANDGATE_EXPECT_TIER;
+  if (expected && ready.tier !== expected) throw new Error(`tier ${ready.tier} instead of ${expected}`);
   const options = {
     token: ready.token,
     teamId: "team_local",
