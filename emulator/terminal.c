@@ -221,6 +221,7 @@ static void hear_session(struct terminal *t)
     }
     if (exited && !t->saw_exit) {
         t->saw_exit = true;
+        t->master_idle = false; /* somebody may have had it open since */
         t->idle_until = now + DRAIN_MS;
         terminal_consume(&t->in, t->in.len);
     }

@@ -193,6 +193,22 @@ def test_missing_program_and_directory(box):
     assert b"/no/such/dir" in t.out
 
 
+def test_program_that_lets_go_of_its_terminal(emulator, box):
+    """It runs on, unheard, without keeping the emulator busy; it may come back to its terminal."""
+    t = box.sh("echo ready; exec <&- >&- 2>&-; sleep 0.7; echo back >/dev/tty; exit 8").until(b"ready\r\n")
+    assert t.finish() == (8, 1000)
+    assert t.out == b"ready\r\nback\r\n"
+
+
+def test_end_of_the_program_is_the_end(box):
+    """What it leaves behind in the background keeps no terminal open, and lives on if it ignores SIGHUP."""
+    t = box.sh("(trap '' HUP; exec sleep 1000) & exit 4")
+    assert t.finish() == (4, 1000)
+    t = box.sh("trap '' HUP; sleep 1000 & exec sh -c 'exit 5'")
+    assert t.finish() == (5, 1000)
+    assert len(box.run("pgrep -x sleep").split()) in (1, 2)  # the first may have been too slow to ignore it
+
+
 def test_last_output_is_complete(box):
     """What the program writes just before its end arrives before the exit frame, also at a slow reader's."""
     t = box.sh("stty -opost; head -c 300000 /dev/zero | tr '\\0' x; printf end; exit 9")
