@@ -38,7 +38,7 @@ static bool base_of(const struct emulator *emu, const char *repo, char base[64])
     if (n >= 64)
         return false;
     for (size_t i = 0; i <= n; i++)
-        base[i] = repo[i] == '/' || repo[i] == ':' ? '-' : repo[i];
+        base[i] = repo[i] == '/' || repo[i] == ':' || repo[i] == '.' ? '-' : repo[i];
     return valid_name(base) && layers_has_base(emu->layers, base);
 }
 

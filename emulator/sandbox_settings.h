@@ -11,7 +11,8 @@
 
 /* The image as a base tree and in the digest-pinned form that responses show.  The default image and
  * "vercel/sandbox/universal" are the default base; any other is the base tree whose name is the repository, its
- * tag unless that is "latest", and '-' in place of '/' and ':'. */
+ * tag unless that is "latest", and '-' in place of '/', ':' and '.': "vercel/sandbox/python:3.14" is the base
+ * "vercel-sandbox-python-3-14". */
 int settings_image(struct emulator *emu, struct settings *set, const char *image, struct api_error *e);
 
 /* What is no pointer: ports, limits, places, mounts. */

@@ -225,11 +225,12 @@ def test_images(emu, own_emulator, tmp_path, base):
         emu.create_refused(404, "not_found", image=unknown)
     other = own_emulator(state="images")
     tree = tmp_path / "images" / "state" / "base"
-    for name in ("mine", "team-node-22"):
+    for name in ("mine", "team-node-22", "vercel-sandbox-python-3-14"):
         (tree / name).symlink_to(base / "base" / "default")
     mine = other.create(image="mine:latest")
     assert mine.sandbox["image"].startswith("mine@sha256:") and "runtime" not in mine.session
     assert other.create(image="team/node:22").sandbox["image"].startswith("team/node@sha256:")
+    assert other.create(image="vercel/sandbox/python:3.14").sandbox["image"].startswith("vercel/sandbox/python@sha256:")
     other.create_refused(404, "not_found", image="mine:1")
     for runtime in ("node22", "node24", "node26", "python3.13"):
         made = other.create(version=2, runtime=runtime, persistent=False)
