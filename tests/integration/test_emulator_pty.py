@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import struct
+import subprocess
 import threading
 import time
 
@@ -15,7 +16,7 @@ import pytest
 import requests
 import websocket
 from edges import Authority
-from harness import PATIENCE, Emulator, until
+from harness import PATIENCE, Emulator, binary, clean_env, until
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
@@ -497,4 +498,20 @@ def test_over_tls(tmp_path, base):
     until(lambda: box.run("pgrep -x sleep").strip(), "it runs")
     t.socket.sock.close()
     until(lambda: not box.run("pgrep -x sleep").strip(), "the program ends with its client")
+    assert emulator.end() == 0
+
+
+def test_without_isolation(tmp_path):
+    """--isolation=none: the same terminal, around a process of this host."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = subprocess.run([binary("sandgate-emulator"), "import-base", "--isolation=none", "--state", tmp_path / "base",
+                           empty], env=clean_env(), capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    emulator = Emulator(tmp_path / "emulator", tmp_path / "base", "--isolation=none")
+    box = Box(emulator, "pty-plain")
+    t = box.sh("stty size; test -t 0 && echo terminal; exec sleep 1000", cols=70, rows=20).until(b"terminal\r\n")
+    assert t.out == b"20 70\r\nterminal\r\n"
+    t.type(b"\x03")
+    assert t.finish() == (130, 1000)
     assert emulator.end() == 0
