@@ -2,8 +2,6 @@
 
 #include "base/core/b64.h"
 
-#include <string.h>
-
 static char short_escape(unsigned char c)
 {
     switch (c) {
@@ -54,7 +52,8 @@ static size_t encode_text(const char *s, size_t len, char *out)
             out[n++] = e;
             continue;
         }
-        memcpy(out + n, "u00", 3);
+        out[n] = 'u';
+        out[n + 1] = out[n + 2] = '0';
         out[n + 3] = hex[c >> 4];
         out[n + 4] = hex[c & 15];
         n += 5;
