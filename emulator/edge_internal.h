@@ -105,7 +105,7 @@ struct edge_conn {
     bool in_body; /* the response's head has passed */
     bool tunnel;  /* upgraded: bytes only */
     bool answered, reused, up_broken;
-    bool second; /* 127.0.0.1 inside has refused, ::1 is asked */
+    bool second;      /* 127.0.0.1 inside has refused, ::1 is asked */
     int64_t cut_left; /* of a fault: response bytes until the cut; -1: none */
 };
 

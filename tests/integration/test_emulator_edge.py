@@ -552,11 +552,37 @@ def test_a_slow_reader_holds_nobody(box):
         assert Answer(s).body == pattern(size)
 
 
-def test_slow_heads_end(edge):
-    """A head that never ends is answered 408 after ten seconds (it has been open since the first test)."""
-    edge.slow.settimeout(PATIENCE)
-    answer = Answer(edge.slow)
-    assert (answer.status, answer.error) == (408, "REQUEST_TIMEOUT")
+def test_nothing_is_left_of_connections(box):
+    """However they end: answered, refused, cut by either side, or half open."""
+    def descriptors():
+        return len(list(pathlib.Path(f"/proc/{box.edge.child.pid}/fd").iterdir()))
+
+    box.get()
+    before = descriptors()
+    request = f"GET /down?3000000 HTTP/1.1\r\nHost: {box.host()}\r\n\r\n".encode()
+    for i in range(60):
+        s = socket.create_connection(box.edge.secure if i % 5 == 4 else box.edge.plain, PATIENCE)
+        s.sendall([request, request[:20], b"\x16\x03", request.replace(b"/down", b"/silent"), b"nonsense"][i % 5])
+        if i % 3 == 0:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        s.close()
+    until(lambda: descriptors() <= before, f"{before} descriptors again")
+
+
+def test_slow_heads_end_and_idle_websockets_stay(edge, box):
+    """A head that never ends is answered 408 after ten seconds (it has been open since the first test); a WebSocket
+    that says nothing for longer than that is still there."""
+    ws = websocket.create_connection(f"ws://{box.host()}/ws", socket=socket.create_connection(edge.plain, PATIENCE),
+                                     timeout=PATIENCE)
+    with socket.create_connection(edge.plain, PATIENCE) as late:
+        late.sendall(b"G")
+        edge.slow.settimeout(PATIENCE)
+        for sock in (edge.slow, late):
+            answer = Answer(sock)
+            assert (answer.status, answer.error) == (408, "REQUEST_TIMEOUT")
+    ws.send("still here")
+    assert ws.recv() == "still here"
+    ws.close()
 
 
 def test_options_that_make_no_sense(tmp_path, base):
