@@ -190,7 +190,7 @@ static void abandon_box(struct emulator *emu, struct session *s)
 
 static int start_box(struct emulator *emu, struct session *s, struct api_error *e)
 {
-    struct drive_binding drives;
+    struct drive_binding drives = {.n = 0};
     const char *ids[CHAIN_MAX], *const *lower = NULL;
     struct layers_session dirs;
     char text[BOX_TEXT] = "", base[64];
@@ -236,6 +236,9 @@ static int start_box(struct emulator *emu, struct session *s, struct api_error *
     abandon_box(emu, s);
     sg_log(SG_LOG_ERROR, "boot_failed", "session", "s", s->id, "what", "s", what, "error", "s", strerror(err),
            NULL);
+    if (drives.n &&
+        err == ENOTDIR) /* a file is where a drive shall be: nothing that goes away by trying again */
+        return api_fail(e, 400, "bad_request", "The sandbox could not be started: %s.", what);
     return api_fail(e, 500, "internal_server_error", "The sandbox could not be started: %s: %s.", what,
                     strerror(err));
 }
@@ -299,10 +302,12 @@ static void forget_sessions(struct emulator *emu, struct sandbox *sb);
 
 int lifecycle_name_taken(const char *name, struct api_error *e)
 {
-    return api_fail(e, 400, "bad_request",
-                    "A sandbox with the name '%s' already exists for this project. Use GET "
-                    "/sandboxes/:name to resume it or delete it first.",
-                    name);
+    api_fail(e, 400, "bad_request",
+             "A sandbox with the name '%s' already exists for this project. Use GET "
+             "/sandboxes/:name to resume it or delete it first.",
+             name);
+    e->name_taken = true;
+    return -1;
 }
 
 int lifecycle_create(struct emulator *emu, struct sandbox *sb, const char *source, struct session **out,

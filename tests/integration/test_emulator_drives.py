@@ -1,10 +1,13 @@
 """Drives of the emulator: section 10 of the reference, mounts, and what survives a kill. (E9, E9+)"""
 import concurrent.futures
+import os
+import pathlib
 import signal
 
 import pytest
 
 from emulator_api import Box
+from harness import until
 
 DRIVES = "/v2/sandboxes/drives"
 MIB = 1 << 20
@@ -180,6 +183,55 @@ def test_a_sandbox_fork_takes_the_mounts(emu):
     fork = emu.fork(box)
     assert fork.sandbox["mounts"] == frozen("d") and emu.sh(fork, "cat /data/f") == "first\n"
     assert "mounts" not in emu.fork(box, mounts={}).sandbox
+
+
+def test_a_file_in_the_way(emu):
+    """Said once, without a trace; without the mount the sandbox comes back."""
+    emu.drive("d")
+    box = emu.create()
+    emu.sh(box, "echo x > taken")
+    emu.stop(box)
+    emu.patch(box, mounts=rw("d", "/vercel/sandbox/taken"))
+    assert "/vercel/sandbox/taken" in emu.refused(400, "bad_request", "GET", f"/v2/sandboxes/{box.name}", resume="true")
+    assert "currentSessionId" not in emu.get_drive("d")
+    emu.patch(box, mounts={})
+    assert emu.sh(emu.resume(box), "cat taken") == "x\n"
+
+
+def test_nothing_stays_open(own_emulator):
+    """Descriptors and mounts of the emulator and its spawner are as before, whatever went wrong between."""
+    emu = own_emulator()
+    emulator = emu.emulator.child.pid
+    spawner = int(pathlib.Path(f"/proc/{emulator}/task/{emulator}/children").read_text().split()[0])
+
+    def held():
+        mounts = len(pathlib.Path(f"/proc/{spawner}/mountinfo").read_text().splitlines())
+        return len(os.listdir(f"/proc/{emulator}/fd")), len(os.listdir(f"/proc/{spawner}/fd")), mounts
+
+    def cycle():
+        write_once(emu, "d")
+        reader = emu.create(mounts=frozen("d"), persistent=False)
+        writer = emu.create(mounts=rw("d"), persistent=False)
+        emu.create_refused(409, "conflict", mounts={**frozen("d", "/a"), **rw("d", "/b")})
+        emu.create_refused(400, "bad_request", mounts=frozen("d", "/etc/passwd/x"))
+        for box in (reader, writer):
+            emu.stop(box)
+        emu.create_refused(400, "bad_request", mounts=rw("d", "/etc/passwd"))
+        emu.call("POST", f"{DRIVES}/d/fork", {"name": "e"}, status=201)
+        emu.refused(409, "conflict", "POST", f"{DRIVES}/d/fork", {"name": "e"})
+        for name in ("d", "e"):
+            emu.call("DELETE", f"{DRIVES}/{name}")
+        for name in emu.names():
+            emu.call("DELETE", f"/v2/sandboxes/{name}", deleteOrphanSnapshots="true")
+
+    cycle()
+    before = held()
+    for _ in range(5):
+        cycle()
+    until(lambda: held() == before, f"descriptors and mounts {before}, now {held()}", 20)
+    state = emu.emulator.log.parent / "state"
+    for place in ("drives", "sessions", "layers", "trash"):
+        assert list((state / place).iterdir()) == [], place
 
 
 def test_one_writer_of_many(emu):
