@@ -49,6 +49,15 @@ static void push_up(struct edge_conn *c, const char *p, size_t n)
         lost_upstream(c);
 }
 
+/* What has been carried; the memory goes with the last of it. */
+static void consume_in(struct edge_conn *c, size_t n)
+{
+    if (n < c->in.len)
+        sg_buf_consume(&c->in, n);
+    else
+        sg_buf_free(&c->in);
+}
+
 static void bad_body(struct edge_conn *c)
 {
     if (c->answered) {
@@ -73,8 +82,8 @@ static bool carry_request(struct edge_conn *c, const char *p, size_t n, bool fro
         return false;
     }
     push_up(c, p, (size_t)k);
-    if (from_in && c->in.len)
-        sg_buf_consume(&c->in, (size_t)k);
+    if (from_in)
+        consume_in(c, (size_t)k);
     return true;
 }
 
@@ -252,8 +261,7 @@ void edge_relay_begin(struct edge_conn *c)
         push_api_head(c);
     else
         push_up(c, c->in.data, c->head_len);
-    if (!c->up_broken)
-        sg_buf_consume(&c->in, c->head_len);
+    consume_in(c, c->head_len);
 }
 
 bool edge_relay_step(struct edge_conn *c)
