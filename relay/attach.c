@@ -20,6 +20,8 @@ enum {
     CLOSE_SESSION_OVER = 4010
 };
 
+enum { EARLY_MAX = 4 };
+
 struct attach {
     struct sg_loop *loop;
     struct attach_io io;
@@ -38,6 +40,9 @@ struct attach {
 
     bool closing, gone, dead;
     bool paused;
+    bool greeted;           /* hello was sent; it comes first: */
+    struct sg_error *early; /* up to EARLY_MAX answers to what the client said before */
+    size_t nearly;
     int64_t slow_ms, keepalive_ms;
     struct sg_timer *slow, *keepalive;
     struct sg_grave grave;
@@ -149,7 +154,12 @@ static void on_hello(void *arg, const struct sg_wire_process *p)
     struct frame_hello h = {.sandbox = a->sandbox, .session_id = a->session_id, .p = p};
     for (int s = 0; s < 2; s++)
         h.next[s] = a->asked[s] > p->oldest[s] ? a->asked[s] : p->oldest[s];
-    (void)send_json(a, frame_hello(&h));
+    a->greeted = true;
+    bool ok = send_json(a, frame_hello(&h));
+    for (size_t i = 0; i < a->nearly && ok; i++)
+        ok = send_json(a, frame_error(&a->early[i]));
+    free(a->early);
+    a->early = NULL;
 }
 
 static bool add(struct attach *a, int stream, uint64_t offset, const char *data, size_t len)
@@ -232,9 +242,23 @@ static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_e
 
 /* ---- the client's side ---- */
 
+static void answer_later(struct attach *a, const struct sg_error *e)
+{
+    if (!a->early)
+        a->early = calloc(EARLY_MAX, sizeof *a->early);
+    if (!a->early)
+        close_with(a, CLOSE_FAILED, "out of memory");
+    else if (a->nearly == EARLY_MAX)
+        close_with(a, CLOSE_PROTOCOL, "wait for the hello");
+    else
+        a->early[a->nearly++] = *e;
+}
+
 static void reply_error(struct attach *a, const struct sg_error *e)
 {
-    if (a->io.queued(a->io_arg) > ATTACH_QUEUE_MAX)
+    if (!a->greeted)
+        answer_later(a, e);
+    else if (a->io.queued(a->io_arg) > ATTACH_QUEUE_MAX)
         close_with(a, CLOSE_SLOW, "answers are not read");
     else
         (void)send_json(a, frame_error(e));
@@ -304,7 +328,7 @@ static void on_keepalive(void *arg)
 {
     struct attach *a = arg;
     sg_timer_start(a->keepalive, (uint64_t)a->keepalive_ms);
-    if (!a->paused)
+    if (!a->paused && a->greeted)
         (void)send_json(a, frame_keepalive());
 }
 
@@ -316,6 +340,7 @@ static void on_grave(struct sg_grave *g)
     sg_timer_free(a->slow);
     sg_timer_free(a->keepalive);
     sg_buf_free(&a->frame);
+    free(a->early);
     free(a->sandbox);
     free(a->session_id);
     if (a->posted)

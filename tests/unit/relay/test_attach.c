@@ -461,6 +461,28 @@ static void test_client_messages(void **state)
     end(&c);
 }
 
+/* The hello comes first, also to a client that does not wait for it. */
+static void test_talks_before_the_hello(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 3, 0, true);
+    p->hold = true;
+    for (int n = 1; n <= 5; n++) {
+        struct client c = {0};
+        begin(&c, p, false);
+        for (int i = 0; i < n; i++)
+            say(&c, "{\"type\":\"dance\"}");
+        assert_int_equal(c.frames, 0);
+        assert_int_equal(c.closed ? c.code : 0, n < 5 ? 0 : 1002);
+        while (n < 5 && !c.hello)
+            (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        assert_int_equal(c.frames, n < 5 ? 1 + n : 0);
+        assert_int_equal(c.error, n < 5);
+        end(&c);
+    }
+    p->hold = false;
+}
+
 /* P47: foreign text in an error becomes valid UTF-8; what is not known is left out. */
 static void test_error_text(void **state)
 {
@@ -491,6 +513,8 @@ static void test_talks_without_reading(void **state)
     p->hold = true;
     struct client c = {.never_reads = true};
     begin(&c, p, false);
+    while (!c.hello)
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
     for (int i = 0; i < 100000 && !c.closed; i++)
         say(&c, "{\"type\":\"resize\"}");
     assert_int_equal(c.code, 4008);
@@ -543,6 +567,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_endings, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_client_messages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_talks_before_the_hello, setup, teardown),
         cmocka_unit_test_setup_teardown(test_error_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_talks_without_reading, setup, teardown),
         cmocka_unit_test_setup_teardown(test_keepalive, setup, teardown),
