@@ -16,12 +16,12 @@ export async function newState() {
 }
 
 // With `state`, that directory is used and kept; otherwise a fresh one that stop() removes.
-export async function startEmulator({ args = [], state } = {}) {
-  if (!program || !base) throw new Error("SANDGATE_EMULATOR and SANDGATE_TEST_BASE must be set");
+export async function startEmulator({ args = [], state, base: from = base } = {}) {
+  if (!program || !from) throw new Error("SANDGATE_EMULATOR and SANDGATE_TEST_BASE must be set");
   const dir = state ?? (await newState());
   const child = spawn(
     program,
-    ["serve", "--listen", "127.0.0.1:0", "--state", dir, "--base-from", base, "--json",
+    ["serve", "--listen", "127.0.0.1:0", "--state", dir, "--base-from", from, "--json",
       `--die-with-parent=${process.pid}`, ...args],
     { stdio: ["ignore", "pipe", "inherit"] },
   );
