@@ -65,8 +65,7 @@ int api_admin_faults_add(struct request *rq, struct reply *rp)
     if (!v)
         return api_fail(&rq->err, 400, "bad_request", "Invalid JSON: line %d column %d: %.100s", je.line,
                         je.column, je.text);
-    json_t *rules = json_object_get(v, "rules");
-    int rc = faults_add(rq->emu->faults, rules ? rules : v, &rq->err);
+    int rc = faults_add(rq->emu->faults, v, &rq->err);
     json_decref(v);
     if (!rc)
         sg_buf_adds(&rp->body, "{}");

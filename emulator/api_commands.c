@@ -317,11 +317,12 @@ int api_command_stdin(struct request *rq, struct reply *rp)
         api_fail(&rq->err, 404, "command_not_found_or_exited", "Command not found or has exited.");
     if (c) {
         uint64_t written = 0;
-        rc = command_stdin(c, data, len, in.offset, in.close, &written, &rq->err);
-        if (!rc) {
-            command_line(&rp->body, c, "");
+        bool old = rq->fault.set && rq->fault.no_stdin_offsets;
+        rc = command_stdin(c, data, len, old ? -1 : in.offset, in.close, &written, &rq->err);
+        if (!rc)
+            command_line(&rp->body, c, old ? "}" : "");
+        if (!rc && !old)
             sg_buf_addf(&rp->body, ",\"bytesWritten\":%llu}", (unsigned long long)written);
-        }
         command_unref(c);
         session_unref(s);
     }

@@ -14,6 +14,7 @@ static void fill(struct api_error *e, int status, const char *code, const char *
 {
     e->status = status;
     e->bytes_written = -1;
+    e->name_taken = false;
     snprintf(e->code, sizeof e->code, "%s", code);
     size_t n = strlen(prefix);
     memcpy(e->message, prefix, n);

@@ -11,6 +11,7 @@ struct api_error {
     char code[40];
     char message[320];
     int64_t bytes_written; /* stdin writes that timed out; -1 otherwise */
+    bool name_taken;       /* a new sandbox's name is another's */
 };
 
 /* Fills *e and returns -1, so that a failing function can `return api_fail(...)`. */

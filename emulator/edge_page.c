@@ -113,7 +113,7 @@ void edge_page_refusal(struct sg_buf *out, int status)
 
 void edge_page_fault(struct sg_buf *out, const struct fault_action *a, bool head)
 {
-    const char *body = json_string_value(json_object_get(json_object_get(a->rule, "action"), "body"));
+    const char *body = json_string_value(json_object_get(a->own, "body"));
     if (body)
         answer(out, a->status, "INJECTED_FAULT", a->type, body, head);
     else if (a->status == 502)

@@ -14,6 +14,7 @@ struct account;
 struct terminals;
 struct plan;
 struct edge;
+struct host_names;
 
 struct emulator {
     struct box_host *host;
@@ -24,6 +25,7 @@ struct emulator {
     struct account *account;
     struct terminals *terminals;
     const char *token;
+    const struct host_names *hosts; /* that callers may name */
     const char *state_dir;
     const char *route_domain;                       /* of a route's url: "https://{subdomain}.vercel.run" */
     struct edge *edge;                              /* NULL without --edge and --edge-tls */

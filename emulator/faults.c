@@ -105,18 +105,46 @@ static int get_int(const json_t *o, const char *key, int64_t dflt, int64_t *out,
     return 0;
 }
 
+/* true: the snapshot of the sandbox that the request names; or a snapshot's id. */
+static int parse_evict(const json_t *v, struct fault_action *out, struct api_error *e)
+{
+    if (v && !json_is_boolean(v) && !(json_is_string(v) && json_string_length(v)))
+        return api_invalid(e, "`evict_snapshot` should be boolean or a snapshot's id.");
+    out->evict_snapshot = v && !json_is_false(v);
+    return 0;
+}
+
 static int parse_action(const json_t *a, struct fault_action *out, struct api_error *e)
 {
-    static const char *const members[] = {
-        "status",   "body", "content_type", "headers",    "lose_answer", "cut_after_bytes", "cut_after_ms",
-        "delay_ms", "html", "malformed",    "drip_bytes", "drip_ms",     "close_before",    NULL};
-    int64_t status, html;
+    static const char *const members[] = {"status",
+                                          "body",
+                                          "content_type",
+                                          "headers",
+                                          "lose_answer",
+                                          "cut_after_bytes",
+                                          "cut_after_ms",
+                                          "delay_ms",
+                                          "html",
+                                          "malformed",
+                                          "drip_bytes",
+                                          "drip_ms",
+                                          "close_before",
+                                          "evict_snapshot",
+                                          "name_conflict",
+                                          "no_stdin_offsets",
+                                          NULL};
+    int64_t status, html, conflict;
     if (only(a, "action", members, e) || get_int(a, "status", 0, &status, e) ||
         get_int(a, "html", 0, &html, e) || get_int(a, "cut_after_bytes", -1, &out->cut_after_bytes, e) ||
         get_int(a, "cut_after_ms", -1, &out->cut_after_ms, e) ||
         get_int(a, "delay_ms", 0, &out->delay_ms, e) || get_int(a, "drip_bytes", 0, &out->drip_bytes, e) ||
-        get_int(a, "drip_ms", 0, &out->drip_ms, e))
+        get_int(a, "drip_ms", 0, &out->drip_ms, e) || get_int(a, "name_conflict", 0, &conflict, e) ||
+        parse_evict(json_object_get(a, "evict_snapshot"), out, e))
         return -1;
+    if (conflict && conflict != 400 && conflict != 409)
+        return api_invalid(e, "`name_conflict` should be 400 or 409.");
+    out->name_conflict = (int)conflict;
+    out->no_stdin_offsets = json_is_true(json_object_get(a, "no_stdin_offsets"));
     const json_t *headers = json_object_get(a, "headers");
     const char *k;
     json_t *v;
@@ -134,8 +162,6 @@ static int parse_action(const json_t *a, struct fault_action *out, struct api_er
     out->lose_answer = json_is_true(json_object_get(a, "lose_answer"));
     out->close_before = json_is_true(json_object_get(a, "close_before"));
     out->malformed = json_is_true(json_object_get(a, "malformed"));
-    const char *type = json_string_value(json_object_get(a, "content_type"));
-    out->type = type ? type : out->html ? "text/html; charset=utf-8" : "application/json; charset=utf-8";
     out->set = true;
     return 0;
 }
@@ -216,6 +242,9 @@ static struct rule *parse_rule(json_t *v, struct api_error *e)
 int faults_add(struct faults *f, const json_t *list, struct api_error *e)
 {
     struct rule *head = NULL, **tail = &head;
+    const json_t *inner = json_object_get(list, "rules");
+    if (inner)
+        list = inner;
     size_t n = json_is_array(list) ? json_array_size(list) : 1;
     for (size_t i = 0; i < n; i++) {
         json_t *v = json_is_array(list) ? json_array_get(list, i) : (json_t *)(uintptr_t)list;
@@ -270,6 +299,17 @@ static bool applies_at_edge(const struct rule *r, const char *subdomain, int por
                      : !r->edge;
 }
 
+/* With f->lock: what was matched outlives its rule and shares nothing with it, since the counts of the JSON
+ * library are no business of two threads. */
+static void take_action(const struct rule *r, struct fault_action *out)
+{
+    *out = r->action;
+    out->own = json_deep_copy(json_object_get(r->json, "action")); /* without memory: a bare answer */
+    const char *type = json_string_value(json_object_get(out->own, "content_type"));
+    out->type = type ? type : out->html ? "text/html; charset=utf-8" : "application/json; charset=utf-8";
+    out->evict_id = json_string_value(json_object_get(out->own, "evict_snapshot"));
+}
+
 bool faults_match(struct faults *f, const char *method, const char *path, struct fault_action *out)
 {
     return faults_match_edge(f, NULL, 0, method, path, out);
@@ -287,8 +327,7 @@ bool faults_match_edge(struct faults *f, const char *subdomain, int port, const 
         if (hit || r->matched < r->nth || (r->times >= 0 && r->fired >= r->times))
             continue;
         r->fired++;
-        *out = r->action;
-        out->rule = json_incref(r->json);
+        take_action(r, out);
         hit = true;
     }
     pthread_mutex_unlock(&f->lock);
@@ -297,6 +336,6 @@ bool faults_match_edge(struct faults *f, const char *subdomain, int port, const 
 
 void fault_action_free(struct fault_action *a)
 {
-    json_decref(a->rule);
+    json_decref(a->own);
     memset(a, 0, sizeof *a);
 }

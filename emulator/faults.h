@@ -8,25 +8,34 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { FAULTS_ERR = 512 };
+
 struct fault_action {
     bool set;
-    int status;                            /* > 0: answer this without doing anything */
-    const char *type;                      /* of that answer; borrowed from rule */
-    json_t *rule;                          /* counted: body and headers live in it */
-    bool lose_answer;                      /* do it, then close without an answer */
-    bool close_before;                     /* close without doing anything */
-    bool malformed;                        /* an answer that is not JSON although it says so, nothing done */
-    bool html;                             /* status with an HTML page, nothing done */
+    int status;        /* > 0: answer this without doing anything */
+    const char *type;  /* of that answer; borrowed from own */
+    json_t *own;       /* a copy of the rule's action: its body, headers and type live here */
+    bool lose_answer;  /* do it, then close without an answer */
+    bool close_before; /* close without doing anything */
+    bool malformed;    /* an answer that is not JSON although it says so, nothing done */
+    bool html;         /* status with an HTML page, nothing done */
     int64_t cut_after_bytes, cut_after_ms; /* -1: no */
     int64_t delay_ms;                      /* before doing it */
     int64_t drip_bytes, drip_ms;           /* 0: no */
+    bool no_stdin_offsets;                 /* as a sandbox older than them: ignored, and no bytesWritten */
+    int name_conflict;    /* the status that refuses a name that is taken: 400 or 409; 0: as ever */
+    bool evict_snapshot;  /* before doing it, the snapshot is gone: */
+    const char *evict_id; /* this one (borrowed from own), or NULL: what the named sandbox has */
 };
 
 struct faults;
 struct faults *faults_new(void);
 void faults_free(struct faults *f);
-/* Replaces nothing: appends the rules of `list` (array, or one object).  0 or -1 with the error; all or none. */
+/* Replaces nothing: appends the rules of `list` (array, one object, or an object with them as its `rules`).  0 or
+ * -1 with the error; all or none. */
 int faults_add(struct faults *f, const json_t *list, struct api_error *e);
+/* The same from a file.  False with a sentence in err: what is wrong, and where. */
+bool faults_load(struct faults *f, const char *path, char err[FAULTS_ERR]);
 void faults_clear(struct faults *f);
 /* The rules with their counters, a new array. */
 json_t *faults_list(struct faults *f);

@@ -3,11 +3,14 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "emulator/account.h"
+#include "emulator/hosts.h"
 #include "emulator/journal.h"
+#include "emulator/snapshots.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -349,7 +352,7 @@ static void add_fault_headers(struct MHD_Response *r, const struct fault_action 
 {
     const char *k;
     json_t *v;
-    json_t *headers = json_object_get(json_object_get(a->rule, "action"), "headers");
+    json_t *headers = json_object_get(a->own, "headers");
     json_object_foreach(headers, k, v)
     {
         MHD_add_response_header(r, k, json_string_value(v));
@@ -392,7 +395,7 @@ static enum MHD_Result send_fault(struct request *rq)
     const struct fault_action *a = &rq->fault;
     struct reply rp = {.status = a->status ? a->status : 200, .type = a->type, .file_fd = -1};
     sg_buf_init(&rp.body, REPLY_MAX);
-    const json_t *body = json_object_get(json_object_get(a->rule, "action"), "body");
+    const json_t *body = json_object_get(a->own, "body");
     if (json_is_string(body)) {
         sg_buf_add(&rp.body, json_string_value(body), json_string_length(body));
     } else if (body) {
@@ -480,9 +483,24 @@ static bool instead_of_doing(const struct fault_action *a)
     return a->set && (a->status || a->malformed);
 }
 
+/* Before all else: not even the health is a foreign page's to read. */
+static bool named_rightly(struct request *rq)
+{
+    const char *host = MHD_lookup_connection_value(rq->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    if (hosts_accept(rq->emu->hosts, host))
+        return true;
+    api_fail(
+        &rq->err, 421, "misdirected_request",
+        "This server does not answer to the host '%.100s'; start the emulator with --host NAME if it should.",
+        host ? host : "");
+    return false;
+}
+
 static enum MHD_Result begin(struct request *rq, const char *url)
 {
     rq->begun = true;
+    if (!named_rightly(rq))
+        return MHD_YES;
     bool ok = split_path(rq, url);
     rq->admin = rq->nsegments && !strcmp(rq->segment[0], "_emulator");
     if (rq->emu->journal && !rq->admin)
@@ -521,6 +539,40 @@ static void take_body(struct request *rq, const char *data, size_t n)
         sg_buf_add(&rq->body, data, n);
 }
 
+/* A rule's snapshot goes before the call that wants it. */
+static void fault_before(struct request *rq)
+{
+    const struct fault_action *a = &rq->fault;
+    char id[ID_TEXT] = "";
+    if (!a->set || !a->evict_snapshot)
+        return;
+    struct sandbox *sb =
+        a->evict_id || !rq->nparams ? NULL : state_sandbox(rq->emu->state, request_project(rq), rq->param[0]);
+    if (a->evict_id)
+        snprintf(id, sizeof id, "%s", a->evict_id);
+    if (sb) {
+        pthread_mutex_lock(&sb->lock);
+        memcpy(id, sb->snapshot_id, sizeof id);
+        pthread_mutex_unlock(&sb->lock);
+        sandbox_unref(sb);
+    }
+    struct snapshot *sn = *id ? state_snapshot(rq->emu->state, id) : NULL;
+    if (!sn)
+        return;
+    snapshots_evict(rq->emu, sn);
+    snapshot_unref(sn);
+}
+
+static void fault_in_refusal(struct request *rq)
+{
+    if (rq->fault.set && rq->fault.name_conflict && rq->err.name_taken) {
+        rq->err.status = rq->fault.name_conflict;
+        snprintf(rq->err.code, sizeof rq->err.code, "%s", rq->err.status == 409 ? "conflict" : "bad_request");
+    }
+    if (rq->fault.set && rq->fault.no_stdin_offsets)
+        rq->err.bytes_written = -1;
+}
+
 static void finish_digest(struct request *rq)
 {
     unsigned char raw[32];
@@ -542,7 +594,9 @@ static enum MHD_Result finish(struct request *rq)
         return send_error(rq);
     struct reply rp = {.status = 200, .type = "application/json; charset=utf-8", .file_fd = -1};
     sg_buf_init(&rp.body, REPLY_MAX);
+    fault_before(rq);
     if (rq->route->handle(rq, &rp)) {
+        fault_in_refusal(rq);
         reply_free(&rp);
         return send_error(rq);
     }

@@ -6,6 +6,7 @@
 #include "emulator/box.h"
 #include "emulator/edge_setup.h"
 #include "emulator/faults.h"
+#include "emulator/hosts.h"
 #include "emulator/journal.h"
 #include "emulator/layers.h"
 #include "emulator/lifecycle.h"
@@ -132,6 +133,36 @@ static int listen_on(const struct options_address *o, const char *scheme, int *o
     snprintf(url, 320, "%s://%s%s%s:%s", scheme, v6 ? "[" : "", o->host, v6 ? "]" : "", port);
     *out = fd;
     return 0;
+}
+
+/* ---- an end that is told by standard input ---- */
+
+/* For a parent that may not send us signals. */
+static void *watch_input(void *arg)
+{
+    (void)arg;
+    char c = 0;
+    ssize_t n = 1;
+    while (n > 0 || (n < 0 && errno == EINTR)) {
+        n = read(STDIN_FILENO, &c, 1);
+        if (n > 0 && c == 'K')
+            _exit(128 + SIGKILL);
+        if (n > 0 && c == 'T')
+            kill(getpid(), SIGTERM);
+    }
+    kill(getpid(), SIGTERM);
+    return NULL;
+}
+
+static bool follow_input(const struct options *o)
+{
+    pthread_t t;
+    if (!o->stop_on_eof)
+        return true;
+    if (pthread_create(&t, NULL, watch_input, NULL))
+        return false;
+    pthread_detach(t);
+    return true;
 }
 
 /* ---- serving ---- */
@@ -324,6 +355,8 @@ static int run_server(const struct options *o, struct emulator *emu, struct sock
         return fail(EXIT_STATE, "the state directory %s cannot be used: %s", o->state_dir, err);
     lifecycle_recover(emu);
     source_recover(emu);
+    if (!follow_input(o))
+        return fail(EXIT_INTERNAL, "cannot start a thread");
     if (!edge_setup_start(&s->edge, emu))
         return fail(EXIT_INTERNAL, "cannot start the edge: %s", strerror(errno));
     struct http_server *http = lifecycle_start_timer(emu) ? start_http(emu, s) : NULL;
@@ -339,9 +372,21 @@ static int run_server(const struct options *o, struct emulator *emu, struct sock
     return rc;
 }
 
+static int make_faults(const struct options *o, struct faults **out)
+{
+    char err[FAULTS_ERR];
+    if (!o->admin && !o->faults)
+        return 0;
+    if (!(*out = faults_new()))
+        return fail(EXIT_INTERNAL, "no memory");
+    return o->faults && !faults_load(*out, o->faults, err) ? fail(EXIT_USAGE, "%s", err) : 0;
+}
+
 static int serve(const struct options *o, struct box_host *host)
 {
-    struct emulator emu = {.host = host, .state_dir = o->state_dir};
+    struct host_names hosts = {.listen = {o->listen.host, o->tls.host, o->edge.host, o->edge_tls.host},
+                               .lists = {o->edge_api_hosts, o->host_names}};
+    struct emulator emu = {.host = host, .state_dir = o->state_dir, .hosts = &hosts};
     struct sockets sockets = {.plain = -1, .tls = -1};
     edge_setup_init(&sockets.edge);
     char token[TOKEN_MAX] = "";
@@ -350,6 +395,8 @@ static int serve(const struct options *o, struct box_host *host)
     int rc = get_token(o, token, &made);
     if (!rc && !token_is_plain(token))
         rc = fail(EXIT_USAGE, "the token may only have printable ASCII characters without quotes");
+    if (!rc)
+        rc = make_faults(o, &emu.faults);
     if (!rc)
         rc = open_layers(o, host, &emu.layers);
     if (!rc && !layers_has_base(emu.layers, o->base_name))
@@ -367,10 +414,9 @@ static int serve(const struct options *o, struct box_host *host)
         emu.route_domain = sockets.edge.route_url;
         snprintf(emu.base, sizeof emu.base, "%s", o->base_name);
         emu.journal = o->admin ? journal_new() : NULL;
-        emu.faults = o->admin ? faults_new() : NULL;
         emu.terminals = terminals_new();
         raise_limits();
-        bool memory = emu.terminals && (!o->admin || (emu.journal && emu.faults));
+        bool memory = emu.terminals && (!o->admin || emu.journal);
         rc = memory ? run_server(o, &emu, &sockets, made) : fail(EXIT_INTERNAL, "no memory");
     }
     close_sockets(&sockets);

@@ -40,9 +40,16 @@ static const char help[] =
     "                        its next session\n"
     "  --approve-logins      approve every login of the CLI as it begins: whoever reaches the address gets "
     "in\n"
+    "  --host NAME[,NAME]    serve the API under these names, too: a request for a name that is none of "
+    "this\n"
+    "                        machine's own is refused, since a web page may have led it here\n"
+    "  --faults FILE         a plan of what goes wrong, as POST /_emulator/faults takes it\n"
     "  --admin               serve /_emulator/journal and /_emulator/faults (for tests)\n"
     "  --json                when ready, print one line {\"url\",\"token\",\"tier\"} on stdout\n"
     "  --die-with-parent[=PID]  stop when the parent process ends\n"
+    "  --stop-on-eof         stop as by SIGTERM when standard input ends or says T, and at once on a K: for "
+    "a\n"
+    "                        parent that may not send signals\n"
     "\n"
     "import-base             takes a tar archive (plain, gzip, xz, zstd) or a directory as a base tree\n"
     "  --name NAME           its name (default: default)\n"
@@ -115,6 +122,9 @@ enum {
     O_PRIVATE_SOURCES,
     O_FILE_SOURCES,
     O_ADMIN,
+    O_FAULTS,
+    O_HOST,
+    O_STOP_ON_EOF,
     O_JSON,
     O_DIE,
     O_FORCE,
@@ -145,6 +155,9 @@ static const struct option table[] = {
     {"allow-private-sources", no_argument, NULL, O_PRIVATE_SOURCES},
     {"allow-file-sources", no_argument, NULL, O_FILE_SOURCES},
     {"admin", no_argument, NULL, O_ADMIN},
+    {"faults", required_argument, NULL, O_FAULTS},
+    {"host", required_argument, NULL, O_HOST},
+    {"stop-on-eof", no_argument, NULL, O_STOP_ON_EOF},
     {"json", no_argument, NULL, O_JSON},
     {"die-with-parent", optional_argument, NULL, O_DIE},
     {"force", no_argument, NULL, O_FORCE},
@@ -279,6 +292,15 @@ static int take(int c, const char *current, struct options *out)
     case O_FILE_SOURCES:
         out->file_sources = true;
         return 0;
+    case O_FAULTS:
+        out->faults = optarg;
+        return 0;
+    case O_HOST:
+        out->host_names = optarg;
+        return are_names(optarg, true) ? 0 : usage("--host wants NAME,NAME in lower case, not", optarg);
+    case O_STOP_ON_EOF:
+        out->stop_on_eof = true;
+        return 0;
     case O_ADMIN:
         out->admin = true;
         return 0;
@@ -306,7 +328,7 @@ int options_parse(int argc, char **argv, struct options *out)
     out->plan = plan_find(NULL);
     parse_listen("127.0.0.1:8799", &out->listen);
     out->edge_suffix = "vercel.run";
-    out->edge_api_hosts = "";
+    out->edge_api_hosts = out->host_names = "";
     if (argc > 1 && argv[1][0] != '-') {
         if (!strcmp(argv[1], "import-base"))
             out->command = OPTIONS_IMPORT;

@@ -37,6 +37,9 @@ struct options {
     const char *base_name;  /* "default" */
     const char *source;     /* import-base */
     const char *token_file; /* NULL: none */
+    const char *faults;     /* a plan in a file; NULL: none */
+    const char *host_names; /* further names that callers may use, "a,b"; "" */
+    bool stop_on_eof;
     bool approve_logins;
     const struct plan *plan; /* never NULL */
     bool private_sources, file_sources;

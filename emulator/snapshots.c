@@ -121,6 +121,12 @@ void snapshots_delete(struct emulator *emu, struct snapshot *sn)
     snapshots_sweep(emu);
 }
 
+void snapshots_evict(struct emulator *emu, struct snapshot *sn)
+{
+    mark_deleted(emu->state, sn, true);
+    snapshots_sweep(emu);
+}
+
 static int newest_first(const void *a, const void *b)
 {
     const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;

@@ -19,6 +19,8 @@ struct snapshot *snapshots_record(struct emulator *emu, struct session *s, const
                                   bool manual, int64_t expiration_ms);
 /* Marks one deleted and removes the layers nobody needs any more. */
 void snapshots_delete(struct emulator *emu, struct snapshot *sn);
+/* The same, and no tombstone stays: as what retention pushes out. */
+void snapshots_evict(struct emulator *emu, struct snapshot *sn);
 /* Those of a deleted sandbox that no other sandbox uses. */
 void snapshots_delete_orphans(struct emulator *emu, const char *sandbox_uid);
 /* Removes the layers that no usable snapshot and no live session needs. */

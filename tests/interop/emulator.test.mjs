@@ -85,7 +85,7 @@ test("a stop does not wait for a stalled upload", async () => {
   const { hostname, port } = new URL(emulator.url);
   const socket = connect(Number(port), hostname);
   socket.write(
-    `POST ${box.session}/fs/write HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${emulator.token}\r\n` +
+    `POST ${box.session}/fs/write HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${emulator.token}\r\n` +
       "Content-Type: application/gzip\r\nx-cwd: /tmp\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n",
   );
   await new Promise((resolve) => socket.once("data", resolve)); // "100 Continue": the upload has begun

@@ -110,7 +110,7 @@ static void test_actions(void **state)
     assert_int_equal(a.cut_after_bytes, 0);
     assert_int_equal(a.cut_after_ms, -1);
     faults_clear(f); /* what was matched stays valid */
-    assert_non_null(json_object_get(a.rule, "action"));
+    assert_non_null(json_object_get(a.own, "lose_answer"));
     fault_action_free(&a);
     assert_int_equal(add(f, "{\"action\":{\"html\":502}}"), 0);
     assert_true(faults_match(f, "GET", "/", &a));
