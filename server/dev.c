@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "server/dev_child.h"
 #include "server/dev_state.h"
+#include "server/dev_user.h"
 #include "server/serve.h"
 
 #include <curl/curl.h>
@@ -171,6 +172,13 @@ static void serve_emulator(struct dev *d, const char *emulator_url, const char *
         fail(d, code);
         return;
     }
+    /* the port is bound, and nothing has come in yet: requests wait for the loop's next turn */
+    char err[DEV_USER_ERR];
+    if (!dev_user_drop(err)) {
+        cli_say("%s", err);
+        fail(d, EX_NOPERM);
+        return;
+    }
     enter(d, READY);
     instance_url(d->instance, url);
     bool ok = d->json ? print_json(url, token, emulator_url, tier) : print_human(url, token, tier);
@@ -296,12 +304,14 @@ static void import_base(struct dev *d)
 
 static void start_emulator(struct dev *d)
 {
-    static const struct dev_child_events events = {on_ready_line, on_emulator_exit};
+    /* it may be another user's by the time it shall end, so that is said on its standard input */
+    static const struct dev_child_events events = {
+        .on_line = on_ready_line, .on_exit = on_emulator_exit, .control = true};
     char listen[] = "--listen", any[] = "127.0.0.1:0", state[] = "--state", json[] = "--json",
-         die[] = "--die-with-parent";
-    char *argv[MAX_ARGS + 8] = {d->emulator, listen, any, state, d->state, json, die};
+         die[] = "--die-with-parent", eof[] = "--stop-on-eof";
+    char *argv[MAX_ARGS + 9] = {d->emulator, listen, any, state, d->state, json, die, eof};
     for (size_t i = 0; i < d->nextra; i++)
-        argv[7 + i] = (char *)(uintptr_t)d->extra[i]; /* nobody writes to it */
+        argv[8 + i] = (char *)(uintptr_t)d->extra[i]; /* nobody writes to it */
     enter(d, STARTING);
     spawn(d, argv, &events);
 }

@@ -13,8 +13,8 @@ enum { MAX_LINE = 8192 };
 
 struct dev_child {
     uv_process_t process;
-    uv_pipe_t out;
-    int open; /* handles that libuv still knows; the last one to close frees the memory */
+    uv_pipe_t out, in; /* in: its control */
+    int open;          /* handles that libuv still knows; the last one to close frees the memory */
     bool running, freed;
     const struct dev_child_events *ev;
     void *arg;
@@ -84,6 +84,10 @@ static int spawn(struct dev_child *c, struct sg_loop *loop, char *const *argv)
         stdio[1].flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE;
         stdio[1].data.stream = (uv_stream_t *)&c->out;
     }
+    if (c->ev->control) {
+        stdio[0].flags = UV_CREATE_PIPE | UV_READABLE_PIPE;
+        stdio[0].data.stream = (uv_stream_t *)&c->in;
+    }
     uv_process_options_t options = {
         .exit_cb = on_process_exit,
         .file = argv[0],
@@ -113,14 +117,14 @@ struct dev_child *dev_child_start(struct sg_loop *loop, char *const *argv, const
         free(c);
         return NULL;
     }
+    (void)uv_pipe_init(sg_loop_uv(loop), &c->in, 0); /* with the same loop and flags it cannot fail alone */
     c->out.data = c;
+    c->in.data = c;
     c->process.data = c;
-    c->open = 2; /* uv_spawn makes a handle of the process even when it fails */
+    c->open = 3; /* uv_spawn makes a handle of the process even when it fails */
     *err = spawn(c, loop, argv);
     if (*err) {
-        c->freed = true;
-        close_handle((uv_handle_t *)&c->out);
-        close_handle((uv_handle_t *)&c->process);
+        dev_child_free(c);
         return NULL;
     }
     c->running = true;
@@ -129,7 +133,12 @@ struct dev_child *dev_child_start(struct sg_loop *loop, char *const *argv, const
 
 void dev_child_signal(struct dev_child *c, int number)
 {
-    if (c->running)
+    if (!c->running)
+        return;
+    char word = number == SIGKILL ? 'K' : 'T';
+    uv_buf_t buf = uv_buf_init(&word, 1);
+    bool told = c->ev->control && uv_try_write((uv_stream_t *)&c->in, &buf, 1) == 1;
+    if (!told || number == SIGKILL)
         (void)uv_process_kill(&c->process, number);
 }
 
@@ -139,6 +148,7 @@ void dev_child_free(struct dev_child *c)
         return;
     c->freed = true;
     close_handle((uv_handle_t *)&c->out);
+    close_handle((uv_handle_t *)&c->in);
     close_handle((uv_handle_t *)&c->process);
 }
 

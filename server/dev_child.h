@@ -11,6 +11,9 @@ struct dev_child_events {
     void (*on_line)(void *arg, const char *line);
     /* It has ended; last callback.  signal 0: by itself, with `status`. */
     void (*on_exit)(void *arg, int status, int signal);
+    /* Its standard input is a pipe on which it understands T (as SIGTERM) and K (as SIGKILL), and whose end is a T.
+     * Otherwise it has none. */
+    bool control;
 };
 
 struct dev_child;
@@ -18,6 +21,7 @@ struct dev_child;
  * in *err. */
 struct dev_child *dev_child_start(struct sg_loop *loop, char *const *argv, const struct dev_child_events *ev,
                                   void *arg, int *err);
+/* SIGTERM or SIGKILL, by the pipe where there is one: it works also when we are not allowed to signal it any more. */
 void dev_child_signal(struct dev_child *c, int number);
 /* Forgets it; what still runs goes on.  NULL is fine; may be called inside its callbacks. */
 void dev_child_free(struct dev_child *c);
