@@ -3,7 +3,7 @@
 #include "base/core/b64.h"
 #include "base/crypto.h"
 #include "base/json.h"
-#include "emulator/persist.h"
+#include "emulator/jsonfile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -110,7 +110,7 @@ static bool save(struct account *a)
     pthread_mutex_lock(&a->lock);
     json_t *o = to_json(a);
     pthread_mutex_unlock(&a->lock);
-    bool ok = persist_file(a->path, o);
+    bool ok = jsonfile_store(a->path, o);
     pthread_mutex_unlock(&a->save);
     return ok;
 }
@@ -357,15 +357,14 @@ static bool sign(const struct account *a, const char *text, size_t n, char *out,
 char *account_jwt(const struct account *a, const char *team, const char *project)
 {
     static const char header[] = "{\"alg\":\"HS256\",\"typ\":\"JWT\"}";
-    int64_t now = sg_wall_ms() / 1000;
+    json_int_t now = sg_wall_ms() / 1000;
     char *text = calloc(1, JWT_MAX);
-    json_t *o =
-        json_pack("{s:s,s:s+++,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I}", "iss",
-                  "https://oidc.vercel.com/" ACCOUNT_SLUG, "sub", "owner:" ACCOUNT_SLUG ":project:", project,
-                  ":environment:", "development", "aud", "https://vercel.com/" ACCOUNT_SLUG, "owner",
-                  ACCOUNT_SLUG, "owner_id", team, "project", project, "project_id", project, "environment",
-                  "development", "user_id", ACCOUNT_USER, "iat", (json_int_t)now, "nbf", (json_int_t)now,
-                  "exp", (json_int_t)(now + ACCOUNT_JWT_S));
+    json_t *o = json_pack("{s:s,s:s+++,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:I}", "iss",
+                          "https://oidc.vercel.com/" ACCOUNT_SLUG, "sub",
+                          "owner:" ACCOUNT_SLUG ":project:", project, ":environment:", "development", "aud",
+                          "https://vercel.com/" ACCOUNT_SLUG, "owner", ACCOUNT_SLUG, "owner_id", team,
+                          "project", project, "project_id", project, "environment", "development", "user_id",
+                          ACCOUNT_USER, "iat", now, "nbf", now, "exp", now + (json_int_t)ACCOUNT_JWT_S);
     char *claims = o ? json_dumps(o, JSON_COMPACT) : NULL;
     char mac[64];
     bool ok = text && claims && add_b64url(text, JWT_MAX, header, strlen(header));

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "emulator/drives.h"
+#include "emulator/jsonfile.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,51 +15,9 @@
 
 enum { FILE_LIMIT = 1 << 20 };
 
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n) {
-        ssize_t k = write(fd, p, n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        p += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 static void path_of(const struct state *st, char *out, size_t cap, const char *kind, const char *id)
 {
     snprintf(out, cap, "%s/%s-%s.json", st->dir, kind, id);
-}
-
-bool persist_file(const char *path, json_t *obj)
-{
-    char tmp[700];
-    bool ok = false;
-    char *text = obj ? json_dumps(obj, JSON_COMPACT) : NULL;
-    json_decref(obj);
-    if (!text) {
-        errno = ENOMEM;
-        goto out;
-    }
-    /* two threads may store one snapshot at once: each its own temporary file */
-    static atomic_uint serial;
-    snprintf(tmp, sizeof tmp, "%s.%u.tmp", path, atomic_fetch_add(&serial, 1));
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        goto out;
-    ok = write_all(fd, text, strlen(text));
-    ok = !close(fd) && ok;
-    ok = ok && !rename(tmp, path);
-    if (!ok)
-        unlink(tmp);
-out:
-    if (!ok)
-        sg_log(SG_LOG_ERROR, "state_write_failed", "path", "s", path, "error", "s", strerror(errno), NULL);
-    free(text);
-    return ok;
 }
 
 /* Takes obj. */
@@ -66,7 +25,7 @@ static bool store(struct state *st, const char *kind, const char *id, json_t *ob
 {
     char path[640];
     path_of(st, path, sizeof path, kind, id);
-    return persist_file(path, obj);
+    return jsonfile_store(path, obj);
 }
 
 static void forget(struct state *st, const char *kind, const char *id)

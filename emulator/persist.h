@@ -10,8 +10,6 @@
 bool persist_sandbox(struct state *st, struct sandbox *sb);
 bool persist_session(struct state *st, struct session *s);
 bool persist_snapshot(struct state *st, struct snapshot *sn);
-/* Replaces one file of JSON; takes obj, which may be NULL (no memory). */
-bool persist_file(const char *path, json_t *obj);
 void persist_forget_sandbox(struct state *st, const struct sandbox *sb);
 void persist_forget_session(struct state *st, const struct session *s);
 void persist_forget_snapshot(struct state *st, const struct snapshot *sn);
