@@ -144,17 +144,11 @@ enum sg_code control_destroy(struct control *c, const char *name, struct sg_erro
 
 /* ---- list ---- */
 
-static enum sg_code add_items(json_t *items, const json_t *answer, struct sg_error *e)
+static enum sg_code add_items(json_t *items, const struct vercel_page *answer, struct sg_error *e)
 {
-    const json_t *entries = json_object_get(answer, "sandboxes");
     int64_t now = sg_wall_ms();
-    for (size_t i = 0; i < json_array_size(entries); i++) {
-        struct vercel_sandbox s;
-        enum sg_code rc = vercel_sandbox_parse_entry(json_array_get(entries, i), &s, e);
-        if (rc)
-            return rc;
-        json_t *r = control_record(&s, now);
-        vercel_sandbox_clear(&s);
+    for (size_t i = 0; i < answer->n; i++) {
+        json_t *r = control_record(&answer->items[i], now);
         json_object_del(r, "routes"); /* a list does not tell them: absent, not empty */
         if (json_array_append_new(items, r))
             return no_memory(e, SG_FINISHED);
@@ -195,17 +189,16 @@ enum sg_code control_list(struct control *c, const struct control_list_query *q,
             .name_prefix = q->name_prefix,
             .tag = tag,
         };
-        json_t *answer = NULL;
+        struct vercel_page answer;
         rc = vercel_list(c->vercel, &v, &answer, e);
         if (rc)
             goto out;
-        rc = add_items(items, answer, e);
-        int64_t got = (int64_t)json_array_size(json_object_get(answer, "sandboxes"));
-        const char *next = sg_jget_str(json_object_get(answer, "pagination"), "next", NULL);
+        rc = add_items(items, &answer, e);
+        int64_t got = (int64_t)answer.n;
         free(cursor);
-        cursor = next ? strdup(next) : NULL;
-        bool lost = next && !cursor;
-        json_decref(answer);
+        cursor = answer.next ? strdup(answer.next) : NULL;
+        bool lost = answer.next && !cursor;
+        vercel_page_clear(&answer);
         if (!rc && lost)
             rc = no_memory(e, SG_FINISHED);
         if (rc)
@@ -249,11 +242,13 @@ static void on_get(void *arg, const struct vercel_sandbox *s, const struct sg_er
     struct get_op *g = arg;
     g->call = NULL;
     struct sg_error own;
-    json_t *record = NULL;
+    struct sg_buf record;
     if (!e) {
         control_observe(g->c, s);
-        record = control_record(s, sg_wall_ms());
-        if (!record) {
+        sg_buf_init(&record, CONTROL_RECORD_MAX);
+        control_record_write(s, sg_wall_ms(), &record);
+        if (record.failed) {
+            sg_buf_free(&record);
             (void)no_memory(&own, SG_FINISHED);
             e = &own;
         }
@@ -263,7 +258,8 @@ static void on_get(void *arg, const struct vercel_sandbox *s, const struct sg_er
         return;
     }
     control_op_remove(g->c, &g->op);
-    g->done(g->arg, record, NULL);
+    g->done(g->arg, &record, NULL);
+    sg_buf_free(&record);
     free(g);
 }
 

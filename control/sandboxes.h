@@ -6,6 +6,8 @@
 
 #include "vercel/sandboxes.h"
 
+#include "base/buf.h"
+
 struct control;
 /* NULL when out of memory.  The client must outlive it. */
 struct control *control_new(struct sg_loop *loop, struct vercel_client *vercel);
@@ -36,8 +38,8 @@ SG_MUST_CHECK enum sg_code control_list(struct control *c, const struct control_
 
 /* ---- loop thread; a callback comes exactly once and may run before the function returns ---- */
 
-/* record: a new reference, the callee's; NULL when e is set. */
-typedef void control_record_fn(void *arg, json_t *record, const struct sg_error *e);
+/* record: the JSON text; the callee may take it out of the buffer.  NULL when e is set. */
+typedef void control_record_fn(void *arg, struct sg_buf *record, const struct sg_error *e);
 void control_get(struct control *c, const char *name, control_record_fn *done, void *arg);
 
 /* pending: wait_ms was over first; the transition goes on by itself (ten minutes at most), and record is the

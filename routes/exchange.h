@@ -25,6 +25,7 @@
 
 enum { EX_MAX_PARAMS = 4 };
 
+struct sg_buf;    /* base/buf.h */
 struct gateway;   /* routes/gateway.h: what handlers work with */
 struct principal; /* auth/tokens.h */
 
@@ -54,6 +55,8 @@ void ex_set_header(struct exchange *ex, const char *name, const char *value);
 
 /* Answers, exactly one per exchange.  json is taken over. */
 void ex_answer_json(struct exchange *ex, int status, json_t *json);
+/* The same with JSON that is text already, taken out of the buffer. */
+void ex_answer_json_text(struct exchange *ex, int status, struct sg_buf *text);
 void ex_answer_empty(struct exchange *ex, int status);
 /* A problem document (RFC 9457) from e. */
 void ex_fail(struct exchange *ex, const struct sg_error *e);

@@ -180,15 +180,15 @@ static struct exchange *wait_end(struct waiting *w)
     return ex;
 }
 
-static void on_record(void *arg, json_t *record, const struct sg_error *e)
+static void on_record(void *arg, struct sg_buf *record, const struct sg_error *e)
 {
     struct exchange *ex = wait_end(arg);
     if (!ex)
-        json_decref(record);
-    else if (e)
+        return;
+    if (e)
         ex_fail(ex, e);
     else
-        ex_answer_json(ex, 200, record);
+        ex_answer_json_text(ex, 200, record);
 }
 
 void route_sandbox_get(struct exchange *ex)

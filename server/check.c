@@ -119,9 +119,9 @@ static void *ask(void *arg)
 {
     struct asking *a = arg;
     const struct vercel_list_query q = {.limit = 1};
-    json_t *page = NULL;
+    struct vercel_page page;
     a->code = vercel_list(a->client, &q, &page, &a->e);
-    json_decref(page);
+    vercel_page_clear(&page);
     sg_loop_stop(a->loop);
     return NULL;
 }

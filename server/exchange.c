@@ -124,28 +124,32 @@ static bool answered_twice(const struct request *r)
     return true;
 }
 
-void ex_answer_json(struct exchange *ex, int status, json_t *json)
+void ex_answer_json_text(struct exchange *ex, int status, struct sg_buf *text)
 {
     struct request *r = request_of(ex);
-    if (answered_twice(r)) {
-        json_decref(json);
+    if (answered_twice(r))
         return;
-    }
-    struct sg_buf b;
-    sg_buf_init(&b, JSON_ANSWER_MAX);
-    bool ok = json && problem_dump(json, &b);
-    json_decref(json);
     size_t len = 0;
-    char *text = ok ? sg_buf_take(&b, &len) : NULL;
-    sg_buf_free(&b);
-    if (!text) {
+    char *body = text->failed ? NULL : sg_buf_take(text, &len);
+    if (!body) {
         struct sg_error e;
         (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "no memory for the answer");
         ex_fail(ex, &e);
         return;
     }
-    r->answer = (struct answer){ANSWER_BODY, status, "application/json", text, len, SG_OK};
+    r->answer = (struct answer){ANSWER_BODY, status, "application/json", body, len, SG_OK};
     request_answered(r);
+}
+
+void ex_answer_json(struct exchange *ex, int status, json_t *json)
+{
+    struct sg_buf b;
+    sg_buf_init(&b, JSON_ANSWER_MAX);
+    if (!json || !problem_dump(json, &b))
+        b.failed = true;
+    json_decref(json);
+    ex_answer_json_text(ex, status, &b);
+    sg_buf_free(&b);
 }
 
 void ex_answer_empty(struct exchange *ex, int status)

@@ -2,12 +2,10 @@
 
 #include "vercel/answer.h"
 
-#include "base/json.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUTES_MAX = 64 };
+enum { ROUTES_MAX = 64, PAGE_MAX = 1000 /* twenty times what is asked for */ };
 
 static const struct {
     const char *name;
@@ -26,9 +24,9 @@ const char *vercel_status_name(enum vercel_status s)
     return "unknown";
 }
 
-static enum vercel_status status_of(const json_t *obj)
+static enum vercel_status status_of(const struct sg_jnode *obj)
 {
-    const char *s = sg_jget_str(obj, "status", "");
+    const char *s = sg_jn_str(obj, "status", "");
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
         if (!strcmp(statuses[i].name, s))
             return statuses[i].status;
@@ -40,80 +38,83 @@ static enum sg_code bad(struct sg_error *e, const char *what)
     return vercel_bad_answer(200, NULL, what, e);
 }
 
-static enum sg_code read_sandbox(json_t *sb, struct vercel_sandbox *s, struct sg_error *e)
+static enum sg_code read_sandbox(const struct sg_jnode *sb, struct vercel_sandbox *s, struct sg_error *e)
 {
-    s->name = sg_jget_str(sb, "name", NULL);
+    s->name = sg_jn_str(sb, "name", NULL);
     if (!s->name || !*s->name)
         return bad(e, "has a sandbox without a name");
-    if (!json_is_string(json_object_get(sb, "status")))
+    if (!sg_jn_is(sg_jn_get(sb, "status"), SG_JSTRING))
         return bad(e, "has a sandbox without a status");
-    if (!json_is_number(json_object_get(sb, "createdAt")))
+    const struct sg_jnode *created = sg_jn_get(sb, "createdAt");
+    if (!sg_jn_is(created, SG_JINTEGER) && !sg_jn_is(created, SG_JREAL))
         return bad(e, "has a sandbox without its time of creation");
-    s->persistent = sg_jget_bool(sb, "persistent", true);
+    s->persistent = sg_jn_bool(sb, "persistent", true);
     s->status = status_of(sb);
-    s->region = sg_jget_str(sb, "region", NULL);
-    s->image = sg_jget_str(sb, "image", NULL);
-    s->runtime = sg_jget_str(sb, "runtime", NULL);
-    s->cwd = sg_jget_str(sb, "cwd", NULL);
-    s->architecture = sg_jget_str(sb, "architecture", NULL);
-    s->current_snapshot_id = sg_jget_str(sb, "currentSnapshotId", NULL);
-    s->session_id = sg_jget_str(sb, "currentSessionId", NULL);
-    s->vcpus = sg_jget_int(sb, "vcpus", -1);
-    s->memory_mb = sg_jget_int(sb, "memory", -1);
-    s->timeout_ms = sg_jget_int(sb, "timeout", -1);
-    s->created_at = sg_jget_int(sb, "createdAt", -1);
-    s->updated_at = sg_jget_int(sb, "updatedAt", -1);
-    s->expires_at = sg_jget_int(sb, "expiresAt", -1);
-    s->status_updated_at = sg_jget_int(sb, "statusUpdatedAt", -1);
-    s->snapshot_expiration_ms = sg_jget_int(sb, "snapshotExpiration", -1);
-    const json_t *keep = json_object_get(sb, "keepLastSnapshots");
-    s->keep_count = sg_jget_int(keep, "count", -1);
-    s->keep_delete_evicted = json_is_boolean(json_object_get(keep, "deleteEvicted"))
-                                 ? (int64_t)sg_jget_bool(keep, "deleteEvicted", false)
+    s->region = sg_jn_str(sb, "region", NULL);
+    s->image = sg_jn_str(sb, "image", NULL);
+    s->runtime = sg_jn_str(sb, "runtime", NULL);
+    s->cwd = sg_jn_str(sb, "cwd", NULL);
+    s->architecture = sg_jn_str(sb, "architecture", NULL);
+    s->current_snapshot_id = sg_jn_str(sb, "currentSnapshotId", NULL);
+    s->session_id = sg_jn_str(sb, "currentSessionId", NULL);
+    s->vcpus = sg_jn_int(sb, "vcpus", -1);
+    s->memory_mb = sg_jn_int(sb, "memory", -1);
+    s->timeout_ms = sg_jn_int(sb, "timeout", -1);
+    s->created_at = sg_jn_int(sb, "createdAt", -1);
+    s->updated_at = sg_jn_int(sb, "updatedAt", -1);
+    s->expires_at = sg_jn_int(sb, "expiresAt", -1);
+    s->status_updated_at = sg_jn_int(sb, "statusUpdatedAt", -1);
+    s->snapshot_expiration_ms = sg_jn_int(sb, "snapshotExpiration", -1);
+    const struct sg_jnode *keep = sg_jn_get(sb, "keepLastSnapshots");
+    s->keep_count = sg_jn_int(keep, "count", -1);
+    s->keep_delete_evicted = sg_jn_is_bool(sg_jn_get(keep, "deleteEvicted"))
+                                 ? (int64_t)sg_jn_bool(keep, "deleteEvicted", false)
                                  : -1;
-    json_t *tags = json_object_get(sb, "tags");
-    s->tags = json_is_object(tags) ? tags : NULL;
+    const struct sg_jnode *tags = sg_jn_get(sb, "tags");
+    s->tags = sg_jn_is(tags, SG_JOBJECT) ? tags : NULL;
+    if (s->tags && s->tags->len > VERCEL_TAGS_MAX)
+        return bad(e, "has a sandbox with too many tags");
     s->session_status = VERCEL_STATUS_OTHER;
     s->session_started_at = s->session_timeout_ms = -1;
     return SG_OK;
 }
 
-static enum sg_code read_session(const json_t *session, struct vercel_sandbox *s, struct sg_error *e)
+static enum sg_code read_session(const struct sg_jnode *session, struct vercel_sandbox *s, struct sg_error *e)
 {
     if (!session)
         return SG_OK;
-    const char *id = sg_jget_str(session, "id", NULL);
+    const char *id = sg_jn_str(session, "id", NULL);
     if (!id || !*id || strchr(id, '/') || strchr(id, '?') || strchr(id, '#'))
         return bad(e, "has a session without a usable id");
     s->session_id = id;
     s->session_status = status_of(session);
-    s->session_cwd = sg_jget_str(session, "cwd", NULL);
-    s->session_started_at = sg_jget_int(session, "startedAt", -1);
-    s->session_timeout_ms = sg_jget_int(session, "timeout", -1);
+    s->session_cwd = sg_jn_str(session, "cwd", NULL);
+    s->session_started_at = sg_jn_int(session, "startedAt", -1);
+    s->session_timeout_ms = sg_jn_int(session, "timeout", -1);
     if (!s->architecture)
-        s->architecture = sg_jget_str(session, "architecture", NULL);
+        s->architecture = sg_jn_str(session, "architecture", NULL);
     return SG_OK;
 }
 
-static enum sg_code read_routes(const json_t *routes, struct vercel_sandbox *s, struct sg_error *e)
+static enum sg_code read_routes(const struct sg_jnode *routes, struct vercel_sandbox *s, struct sg_error *e)
 {
     if (!routes)
         return SG_OK;
-    size_t n = json_array_size(routes);
-    if (!json_is_array(routes) || n > ROUTES_MAX)
+    size_t n = routes->len;
+    if (!sg_jn_is(routes, SG_JARRAY) || n > ROUTES_MAX)
         return bad(e, "has unusable routes");
     if (n == 0)
         return SG_OK;
     s->routes = calloc(n, sizeof *s->routes);
     if (!s->routes)
         return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "No memory for the upstream's answer.");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *r = json_array_get(routes, i);
-        int64_t port = sg_jget_int(r, "port", 0);
+    const struct sg_jnode *r = routes + 1;
+    for (size_t i = 0; i < n; i++, r += r->span) {
+        int64_t port = sg_jn_int(r, "port", 0);
         if (port < 1 || port > 65535)
             return bad(e, "has a route without a port");
         s->routes[i] =
-            (struct vercel_route){sg_jget_str(r, "url", NULL), sg_jget_str(r, "subdomain", NULL), (int)port};
+            (struct vercel_route){sg_jn_str(r, "url", NULL), sg_jn_str(r, "subdomain", NULL), (int)port};
         s->nroutes = i + 1;
     }
     return SG_OK;
@@ -122,38 +123,79 @@ static enum sg_code read_routes(const json_t *routes, struct vercel_sandbox *s, 
 void vercel_sandbox_clear(struct vercel_sandbox *s)
 {
     free(s->routes);
-    json_decref(s->doc);
+    sg_jdoc_free(&s->doc);
     *s = (struct vercel_sandbox){0};
 }
 
-static enum sg_code keep(enum sg_code code, json_t *doc, struct vercel_sandbox *s)
+/* The text becomes the document's, or goes. */
+static enum sg_code read_object(char *text, size_t len, struct sg_jdoc *doc, struct sg_error *e)
 {
-    if (code == SG_OK)
-        s->doc = json_incref(doc);
-    else
-        vercel_sandbox_clear(s);
+    if (!sg_jdoc_parse(text, len, doc))
+        free(text);
+    else if (sg_jn_is(sg_jdoc_root(doc), SG_JOBJECT))
+        return SG_OK;
+    return bad(e, "is not a JSON object");
+}
+
+enum sg_code vercel_sandbox_parse(char *text, size_t len, struct vercel_sandbox *out, struct sg_error *e)
+{
+    *out = (struct vercel_sandbox){0};
+    enum sg_code code = read_object(text, len, &out->doc, e);
+    if (code == SG_OK) {
+        const struct sg_jnode *answer = sg_jdoc_root(&out->doc);
+        const struct sg_jnode *sb = sg_jn_get(answer, "sandbox");
+        code = sg_jn_is(sb, SG_JOBJECT) ? read_sandbox(sb, out, e) : bad(e, "has no sandbox");
+        if (code == SG_OK)
+            code = read_session(sg_jn_get(answer, "session"), out, e);
+        if (code == SG_OK)
+            code = read_routes(sg_jn_get(answer, "routes"), out, e);
+        out->resumed = sg_jn_bool(answer, "resumed", false);
+    }
+    if (code != SG_OK)
+        vercel_sandbox_clear(out);
     return code;
 }
 
-enum sg_code vercel_sandbox_parse(json_t *answer, struct vercel_sandbox *out, struct sg_error *e)
+/* ---- pages ---- */
+
+void vercel_page_clear(struct vercel_page *p)
 {
-    *out = (struct vercel_sandbox){0};
-    json_t *sb = json_object_get(answer, "sandbox");
-    if (!json_is_object(sb))
-        return bad(e, "has no sandbox");
-    enum sg_code code = read_sandbox(sb, out, e);
-    if (code == SG_OK)
-        code = read_session(json_object_get(answer, "session"), out, e);
-    if (code == SG_OK)
-        code = read_routes(json_object_get(answer, "routes"), out, e);
-    out->resumed = sg_jget_bool(answer, "resumed", false);
-    return keep(code, answer, out);
+    free(p->items);
+    sg_jdoc_free(&p->doc);
+    *p = (struct vercel_page){0};
 }
 
-enum sg_code vercel_sandbox_parse_entry(json_t *entry, struct vercel_sandbox *out, struct sg_error *e)
+static enum sg_code read_entries(const struct sg_jnode *list, struct vercel_page *p, struct sg_error *e)
 {
-    *out = (struct vercel_sandbox){0};
-    if (!json_is_object(entry))
-        return bad(e, "lists something that is not a sandbox");
-    return keep(read_sandbox(entry, out, e), entry, out);
+    if (list->len == 0)
+        return SG_OK;
+    p->items = calloc(list->len, sizeof *p->items);
+    if (!p->items)
+        return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "No memory for the upstream's answer.");
+    const struct sg_jnode *entry = list + 1;
+    for (; p->n < list->len; p->n++, entry += entry->span) {
+        enum sg_code code = sg_jn_is(entry, SG_JOBJECT) ? read_sandbox(entry, &p->items[p->n], e)
+                                                        : bad(e, "lists something that is not a sandbox");
+        if (code != SG_OK)
+            return code;
+    }
+    return SG_OK;
+}
+
+enum sg_code vercel_page_parse(char *text, size_t len, struct vercel_page *out, struct sg_error *e)
+{
+    *out = (struct vercel_page){0};
+    enum sg_code code = read_object(text, len, &out->doc, e);
+    if (code == SG_OK) {
+        const struct sg_jnode *list = sg_jn_get(sg_jdoc_root(&out->doc), "sandboxes");
+        const struct sg_jnode *pagination = sg_jn_get(sg_jdoc_root(&out->doc), "pagination");
+        if (sg_jn_is(list, SG_JARRAY) && list->len <= PAGE_MAX && sg_jn_is(pagination, SG_JOBJECT))
+            code = read_entries(list, out, e);
+        else
+            code = bad(e, "is not a page of sandboxes");
+        out->next = sg_jn_str(pagination, "next", NULL);
+    }
+    if (code != SG_OK)
+        vercel_page_clear(out);
+    return code;
 }

@@ -58,14 +58,12 @@ enum sg_code vercel_create(struct vercel_client *c, json_t *body, struct vercel_
         .timeout_ms = VERCEL_LONG_WAIT_MS,
         .means.on_409 = SG_E_SANDBOX_EXISTS,
     };
-    json_t *answer = NULL;
-    enum sg_code code = vercel_wait_json(c, &r, &answer, e);
+    char *answer = NULL;
+    size_t len = 0;
+    enum sg_code code = vercel_wait_body(c, &r, &answer, &len, e);
     explicit_bzero(text, strlen(text));
     free(text);
-    if (code == SG_OK)
-        code = vercel_sandbox_parse(answer, out, e);
-    json_decref(answer);
-    return code;
+    return code == SG_OK ? vercel_sandbox_parse(answer, len, out, e) : code;
 }
 
 /* ---- get ---- */
@@ -102,14 +100,12 @@ enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume, 
 {
     *out = (struct vercel_sandbox){0};
     struct get_parts p;
-    json_t *answer = NULL;
+    char *answer = NULL;
+    size_t len = 0;
     enum sg_code code =
-        get_request(c, name, resume, &p) ? vercel_wait_json(c, &p.request, &answer, e) : no_memory(e);
+        get_request(c, name, resume, &p) ? vercel_wait_body(c, &p.request, &answer, &len, e) : no_memory(e);
     get_parts_free(&p);
-    if (code == SG_OK)
-        code = vercel_sandbox_parse(answer, out, e);
-    json_decref(answer);
-    return code;
+    return code == SG_OK ? vercel_sandbox_parse(answer, len, out, e) : code;
 }
 
 struct get_call {
@@ -122,12 +118,11 @@ static void on_get_body(void *arg, char **body, size_t len, const struct sg_erro
     struct get_call *g = arg;
     struct vercel_sandbox s = {0};
     struct sg_error own;
-    json_t *doc = NULL;
     if (!e) {
-        doc = vercel_body_json(*body, len, &own);
-        if (!doc || vercel_sandbox_parse(doc, &s, &own) != SG_OK)
+        char *text = *body;
+        *body = NULL;
+        if (vercel_sandbox_parse(text, len, &s, &own) != SG_OK)
             e = &own;
-        json_decref(doc);
     }
     g->done(g->arg, e ? NULL : &s, e);
     vercel_sandbox_clear(&s);
@@ -158,11 +153,13 @@ out:
 
 /* ---- list, delete, stop ---- */
 
-enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query *q, json_t **out,
+enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query *q, struct vercel_page *out,
                          struct sg_error *e)
 {
     struct sg_buf query;
-    *out = NULL;
+    char *answer = NULL;
+    size_t len = 0;
+    *out = (struct vercel_page){0};
     sg_buf_init(&query, QUERY_MAX_BYTES);
     bool ok = sg_buf_addf(&query, "limit=%d", q->limit) && add_param(&query, "project", c->project_id) &&
               add_param(&query, "cursor", q->cursor) && add_param(&query, "sortBy", q->sort_by) &&
@@ -170,15 +167,9 @@ enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query
               add_param(&query, "namePrefix", q->name_prefix) && add_param(&query, "tags", q->tag);
     const struct vercel_request r = {
         .method = "GET", .path = "/v2/sandboxes", .query = query.data, .idempotent = true};
-    enum sg_code code = ok ? vercel_wait_json(c, &r, out, e) : no_memory(e);
+    enum sg_code code = ok ? vercel_wait_body(c, &r, &answer, &len, e) : no_memory(e);
     sg_buf_free(&query);
-    if (code == SG_OK && (!json_is_array(json_object_get(*out, "sandboxes")) ||
-                          !json_is_object(json_object_get(*out, "pagination")))) {
-        json_decref(*out);
-        *out = NULL;
-        code = vercel_bad_answer(200, NULL, "is not a page of sandboxes", e);
-    }
-    return code;
+    return code == SG_OK ? vercel_page_parse(answer, len, out, e) : code;
 }
 
 /* A call whose answer says nothing that matters: an object, or empty. */

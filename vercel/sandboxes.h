@@ -6,6 +6,8 @@
 
 #include "vercel/client.h"
 
+#include "base/json_doc.h"
+
 enum vercel_status {
     VERCEL_PENDING,
     VERCEL_RUNNING,
@@ -18,6 +20,8 @@ enum vercel_status {
 };
 const char *vercel_status_name(enum vercel_status s);
 
+enum { VERCEL_TAGS_MAX = 64 };
+
 struct vercel_route {
     const char *url, *subdomain;
     int port;
@@ -26,13 +30,13 @@ struct vercel_route {
 /* A sandbox with its current session and routes, as one answer described it.  Strings live as long as the
  * struct; absent ones are NULL, absent numbers -1. */
 struct vercel_sandbox {
-    json_t *doc; /* owns everything below */
+    struct sg_jdoc doc; /* owns the strings below; empty in an entry of a page, which owns them there */
     const char *name, *region, *image, *runtime, *cwd, *architecture, *current_snapshot_id;
     bool persistent, resumed;
     enum vercel_status status;
     int64_t vcpus, memory_mb, timeout_ms, created_at, updated_at, expires_at, status_updated_at;
     int64_t snapshot_expiration_ms, keep_count, keep_delete_evicted /* -1 absent, 0, 1 */;
-    json_t *tags; /* object or NULL, borrowed */
+    const struct sg_jnode *tags; /* object or NULL, borrowed; at most VERCEL_TAGS_MAX members of any type */
     const char *session_id;
     enum vercel_status session_status; /* VERCEL_STATUS_OTHER when the answer had no session */
     const char *session_cwd;
@@ -41,9 +45,9 @@ struct vercel_sandbox {
     size_t nroutes;
 };
 void vercel_sandbox_clear(struct vercel_sandbox *s);
-/* Reads {sandbox, session?, routes?, resumed?}.  UPSTREAM_BAD_RESPONSE when a required field is missing or
- * has the wrong type.  Takes no reference of its own unless it succeeds.  Pure. */
-SG_MUST_CHECK enum sg_code vercel_sandbox_parse(json_t *answer, struct vercel_sandbox *out,
+/* Reads {sandbox, session?, routes?, resumed?}; text[len] is a NUL.  UPSTREAM_BAD_RESPONSE when it is not JSON
+ * or a required field is missing or has the wrong type.  Takes the text over, also when it fails.  Pure. */
+SG_MUST_CHECK enum sg_code vercel_sandbox_parse(char *text, size_t len, struct vercel_sandbox *out,
                                                 struct sg_error *e);
 
 /* `body` is the request object without projectId (added here); borrowed.  POST /v2 when it has `runtime`,
@@ -58,16 +62,22 @@ SG_MUST_CHECK enum sg_code vercel_get(struct vercel_client *c, const char *name,
 typedef void vercel_get_fn(void *arg, const struct vercel_sandbox *s, const struct sg_error *e);
 struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, bool resume,
                                      vercel_get_fn *done, void *arg, struct sg_error *e);
-/* {sandboxes, pagination}: *out is the raw answer, checked to hold both. */
 struct vercel_list_query {
     int limit;                                                     /* 1..50 */
     const char *cursor, *sort_by, *sort_order, *name_prefix, *tag; /* tag "key:value"; NULL: not sent */
 };
+struct vercel_page {
+    struct sg_jdoc doc;           /* owns all strings */
+    struct vercel_sandbox *items; /* without session and routes */
+    size_t n;
+    const char *next; /* the cursor of the page after it; NULL: the last */
+};
+void vercel_page_clear(struct vercel_page *p);
+/* Reads {sandboxes, pagination}, as vercel_sandbox_parse.  Pure. */
+SG_MUST_CHECK enum sg_code vercel_page_parse(char *text, size_t len, struct vercel_page *out,
+                                             struct sg_error *e);
 SG_MUST_CHECK enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query *q,
-                                       json_t **out, struct sg_error *e);
-/* Reads one entry of a list's `sandboxes` (a sandbox without session and routes). */
-SG_MUST_CHECK enum sg_code vercel_sandbox_parse_entry(json_t *entry, struct vercel_sandbox *out,
-                                                      struct sg_error *e);
+                                       struct vercel_page *out, struct sg_error *e);
 /* DELETE {name}; an absent one is SANDBOX_NOT_FOUND (the caller decides). */
 SG_MUST_CHECK enum sg_code vercel_delete(struct vercel_client *c, const char *name,
                                          bool delete_orphan_snapshots, struct sg_error *e);

@@ -35,6 +35,16 @@ static void as_error(int status, const char *body, size_t len)
         abort();
 }
 
+static char *copy(const char *text, size_t len)
+{
+    char *p = malloc(len + 1);
+    if (!p)
+        abort();
+    memcpy(p, text, len);
+    p[len] = '\0';
+    return p;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
@@ -42,20 +52,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data + 2;
     size_t len = size - 2;
     as_error(300 + (data[0] << 8 | data[1]) % 300, text, len);
-    json_t *doc = json_loadb(text, len, 0, NULL);
-    if (!doc)
-        return 0;
     struct vercel_sandbox s;
+    struct vercel_page page;
     struct sg_error e;
-    if (vercel_sandbox_parse(doc, &s, &e) == SG_OK) {
+    if (vercel_sandbox_parse(copy(text, len), len, &s, &e) == SG_OK) {
         if (!s.name || !*s.name)
             abort();
         vercel_sandbox_clear(&s);
-    } else if (s.doc || s.routes) {
+    } else if (s.doc.text || s.routes) {
         abort();
     }
-    if (vercel_sandbox_parse_entry(doc, &s, &e) == SG_OK)
-        vercel_sandbox_clear(&s);
-    json_decref(doc);
+    if (vercel_page_parse(copy(text, len), len, &page, &e) == SG_OK)
+        vercel_page_clear(&page);
+    else if (page.doc.text || page.items)
+        abort();
     return 0;
 }

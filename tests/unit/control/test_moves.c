@@ -136,7 +136,7 @@ enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume, 
     (void)out;
     return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "not scripted");
 }
-enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query *q, json_t **out,
+enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query *q, struct vercel_page *out,
                          struct sg_error *e)
 {
     (void)c;
@@ -151,11 +151,9 @@ enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool orpha
     (void)orphans;
     return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "not scripted");
 }
-enum sg_code vercel_sandbox_parse_entry(json_t *entry, struct vercel_sandbox *out, struct sg_error *e)
+void vercel_page_clear(struct vercel_page *p)
 {
-    (void)entry;
-    (void)out;
-    return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "not scripted");
+    (void)p;
 }
 void vercel_sandbox_clear(struct vercel_sandbox *s)
 {

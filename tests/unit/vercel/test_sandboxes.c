@@ -45,7 +45,7 @@ static const struct tuning tuning = {.retries = 0, .team_id = "team_1", .project
 struct step {
     enum { CREATE, CREATE_RUNTIME, GET, RESUME, LIST, DELETE, STOP } what;
     struct vercel_sandbox s;
-    json_t *page;
+    struct vercel_page page;
     enum sg_code code;
     struct sg_error error;
 };
@@ -117,7 +117,7 @@ static void test_requests(void **state)
             assert_null(x.s.image);
         }
         vercel_sandbox_clear(&x.s);
-        json_decref(x.page);
+        vercel_page_clear(&x.page);
         fixture_close(&f);
     }
 }
@@ -166,8 +166,8 @@ static void test_refusals_A3(void **state)
         fixture_open(&f, play, &p, &tuning);
         fixture_blocking(&f, do_step, &x);
         assert_int_equal(x.code, cases[i].code);
-        assert_null(x.s.doc);
-        assert_null(x.page);
+        assert_null(x.s.doc.text);
+        assert_null(x.page.doc.text);
         assert_int_equal(raw_requests(f.server), 1);
         fixture_close(&f);
     }
@@ -176,17 +176,53 @@ static void test_refusals_A3(void **state)
 static void test_unknown_status_is_kept_apart(void **state)
 {
     (void)state;
-    json_t *doc =
-        json_loads("{\"sandbox\":{\"name\":\"n\",\"status\":\"hibernating\",\"createdAt\":1.0}}", 0, NULL);
+    static const char text[] = "{\"sandbox\":{\"name\":\"n\",\"status\":\"hibernating\",\"createdAt\":1.0}}";
     struct vercel_sandbox s;
     struct sg_error e;
-    assert_int_equal(vercel_sandbox_parse(doc, &s, &e), SG_OK);
+    assert_int_equal(vercel_sandbox_parse(strdup(text), strlen(text), &s, &e), SG_OK);
     assert_int_equal(s.status, VERCEL_STATUS_OTHER);
     assert_int_equal(s.session_status, VERCEL_STATUS_OTHER);
     assert_int_equal(s.created_at, 1);
-    json_decref(doc);
-    assert_string_equal(s.name, "n"); /* it holds a reference of its own */
+    assert_string_equal(s.name, "n");
     vercel_sandbox_clear(&s);
+}
+
+static void test_pages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t n; /* SIZE_MAX: refused */
+        const char *next;
+    } cases[] = {
+        {"{\"sandboxes\":[],\"pagination\":{}}", 0, NULL},
+        {"{\"sandboxes\":[{\"name\":\"a\",\"status\":\"running\",\"createdAt\":1,\"tags\":{\"k\":\"v\"}},"
+         "{\"name\":\"b\",\"status\":\"stopped\",\"createdAt\":2}],\"pagination\":{\"next\":\"c\"}}",
+         2, "c"},
+        {"{\"sandboxes\":[{\"name\":\"a\"}],\"pagination\":{}}", SIZE_MAX, NULL},
+        {"{\"sandboxes\":[7],\"pagination\":{}}", SIZE_MAX, NULL},
+        {"{\"sandboxes\":{},\"pagination\":{}}", SIZE_MAX, NULL},
+        {"{\"sandboxes\":[]}", SIZE_MAX, NULL},
+        {"[]", SIZE_MAX, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct vercel_page p;
+        struct sg_error e;
+        enum sg_code code = vercel_page_parse(strdup(cases[i].text), strlen(cases[i].text), &p, &e);
+        assert_int_equal(code, cases[i].n == SIZE_MAX ? SG_E_UPSTREAM_BAD_RESPONSE : SG_OK);
+        if (code)
+            continue;
+        assert_int_equal(p.n, cases[i].n);
+        if (p.n) {
+            assert_string_equal(p.items[0].name, "a");
+            assert_int_equal(p.items[0].status, VERCEL_RUNNING);
+            assert_string_equal(sg_jn_str(p.items[0].tags, "k", ""), "v");
+            assert_string_equal(p.items[1].name, "b");
+            assert_null(p.items[1].session_id);
+        }
+        assert_true(cases[i].next ? p.next && strcmp(cases[i].next, p.next) == 0 : !p.next);
+        vercel_page_clear(&p);
+    }
 }
 
 struct got {
@@ -229,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_refusals_A3),
         cmocka_unit_test(test_unknown_status_is_kept_apart),
+        cmocka_unit_test(test_pages),
         cmocka_unit_test(test_get_on_the_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
