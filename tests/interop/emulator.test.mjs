@@ -178,6 +178,43 @@ const exit = (args) =>
     child.once("close", (code) => resolve({ code, stderr }));
   });
 
+test("a certificate that is none", async () => {
+  const state = await newState();
+  const file = join(state, "cert.pem");
+  await writeFile(file, "nonsense");
+  const how = await exit(["--state", state, "--base-from", base, "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0",
+    "--tls-cert", file, "--tls-key", file]);
+  assert.equal(how.code, 64, how.stderr);
+  assert.match(how.stderr, /the TLS certificate or key is no good\n$/);
+  await rm(state, { recursive: true, force: true });
+});
+
+test("logins: bounded, hashed, and kept over a restart", async () => {
+  const state = await newState();
+  const first = await startEmulator({ state });
+  const form = (e, path, fields) => fetch(e.url + path, { method: "POST", body: new URLSearchParams(fields) });
+  const begun = await (await form(first, "/api/login/oauth/device-authorization", { client_id: "c", scope: "openid" })).json();
+  assert.equal(new URL(begun.verification_uri).origin, first.url);
+  const poll = async (e, fields) => (await form(e, "/api/login/oauth/token", fields)).json();
+  const device = { grant_type: "urn:ietf:params:oauth:grant-type:device_code", device_code: begun.device_code };
+  assert.deepEqual(await poll(first, device), { error: "authorization_pending" });
+  assert.equal((await form(first, "/login/device", { user_code: begun.user_code, token: first.token, action: "approve" })).status, 200);
+  const tokens = await poll(first, device);
+  assert.deepEqual(await poll(first, device), { error: "invalid_grant" }, "a code is good for one login");
+  assert.deepEqual(await poll(first, { grant_type: "password" }), { error: "unsupported_grant_type" });
+  assert.deepEqual(await poll(first, {}), { error: "invalid_request" });
+  assert.deepEqual(await (await form(first, "/api/login/oauth/device-authorization", {})).json(), { error: "invalid_client" });
+  assert.deepEqual(await poll(first, { grant_type: "refresh_token", refresh_token: "%" }), { error: "invalid_grant" });
+  await first.kill("SIGKILL");
+  const second = await startEmulator({ state });
+  const user = await fetch(`${second.url}/v2/user`, { headers: { authorization: `Bearer ${tokens.access_token}` } });
+  assert.equal((await user.json()).user.username, "local");
+  const page = await (await fetch(`${second.url}/login/device?user_code=${encodeURIComponent('"><script>')}`)).text();
+  assert.doesNotMatch(page, /<script>/);
+  await second.stop();
+  await rm(state, { recursive: true, force: true });
+});
+
 test("exit codes and one clear sentence", async () => {
   const state = await newState();
   const file = join(state, "file");
@@ -189,6 +226,10 @@ test("exit codes and one clear sentence", async () => {
     [["--state", state, "--listen", "nonsense"], 64, /HOST:PORT/],
     [["--state", state, "--no-such"], 64, /--no-such/],
     [["--state", state, "--listen", "127.0.0.1:0"], 66, /no base 'default' has been imported/],
+    [["--state", state, "--tls-listen", "127.0.0.1:0"], 64, /go together/],
+    [["--state", state, "--base-from", base, "--listen", "127.0.0.1:0", "--tls-listen", "127.0.0.1:0", "--tls-cert",
+      "/no/such/file", "--tls-key", file], 64, /cannot read the certificate \/no\/such\/file/],
+    [["routes", "superfluous"], 64, /superfluous/],
     [["import-base", "--state", state, "/no/such/file"], 66, /\/no\/such\/file/],
     [["--state", file, "--listen", "127.0.0.1:0"], 73, /state directory/],
     [["--state", emulator.state, "--listen", "127.0.0.1:0"], 73, /./], // in use by the other emulator
