@@ -221,6 +221,26 @@ test("without flags the scope is found, and the default project made once", asyn
   assert.equal((await emulator.call("GET", "/v2/sandboxes/linked?projectId=prj_linked")).status, 200);
 });
 
+test("an expired OIDC token is refreshed with the stored login", async () => {
+  const other = await cliHome();
+  const own = { ...env, ...cliEnvironment(other.home) };
+  delete own.VERCEL_AUTH_TOKEN;
+  const data = join(other.home, "data", "com.vercel.cli");
+  await mkdir(data, { recursive: true });
+  await writeFile(join(data, "auth.json"), JSON.stringify({ token: emulator.token, expiresAt: Math.floor(Date.now() / 1000) + 3600 }));
+  await mkdir(join(other.work, ".vercel"));
+  await writeFile(join(other.work, ".vercel", "project.json"), '{"orgId":"team_oidc","projectId":"prj_oidc"}');
+  const part = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+  own.VERCEL_OIDC_TOKEN = [{ alg: "none" }, { owner_id: "team_oidc", project_id: "prj_oidc", exp: 1 }, {}].map(part).join(".");
+  await emulator.call("POST", "/_emulator/journal/clear");
+  const how = await runCli(["create", "--name", "refreshed"], { env: own, cwd: other.work });
+  assert.equal(how.code, 0, how.stderr);
+  const { entries } = (await emulator.call("GET", "/_emulator/journal")).json;
+  assert.ok(entries.some((e) => e.method === "POST" && e.path === "/v1/projects/prj_oidc/token" && e.status === 200));
+  assert.equal((await emulator.call("GET", "/v2/sandboxes/refreshed?projectId=prj_oidc")).status, 200);
+  await other.remove();
+});
+
 test("login by the device flow, refresh and logout", async () => {
   const other = await cliHome();
   const own = { ...env, ...cliEnvironment(other.home) };
