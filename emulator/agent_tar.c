@@ -4,10 +4,14 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,6 +90,36 @@ static enum verdict judge(const struct agent_tar *t, struct archive_entry *e, co
     }
 }
 
+/* The library would change the mode of what the link leads to, wherever that is: such an entry becomes a symbolic
+ * link of its own.  Ways through other symbolic links and to nothing are the library's to refuse. */
+static int hardlink_to_symlink(struct archive_entry *e, const char *link)
+{
+    char target[PATH_MAX];
+    struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+    int fd = (int)syscall(SYS_openat2, AT_FDCWD, link, &how, sizeof how);
+    if (fd < 0)
+        return errno == ELOOP || errno == ENOENT || errno == ENOTDIR || errno == EACCES ||
+                       errno == ENAMETOOLONG
+                   ? 0
+                   : errno;
+    struct stat sb;
+    int err = fstat(fd, &sb) != 0 ? errno : 0;
+    if (err == 0 && S_ISLNK(sb.st_mode)) {
+        ssize_t n = readlinkat(fd, "", target, sizeof target - 1);
+        if (n < 0) {
+            err = errno;
+        } else {
+            target[n] = '\0';
+            archive_entry_set_hardlink(e, NULL);
+            archive_entry_set_filetype(e, AE_IFLNK);
+            archive_entry_set_symlink(e, target);
+            archive_entry_set_size(e, 0);
+        }
+    }
+    close(fd);
+    return err;
+}
+
 static int take_entry(struct agent_tar *t, struct archive *from, struct archive *to, struct archive_entry *e)
 {
     const char *raw = archive_entry_pathname(e);
@@ -105,6 +139,9 @@ static int take_entry(struct agent_tar *t, struct archive *from, struct archive 
             archive_entry_set_hardlink(e, copy);
             free(copy);
         }
+        int err = hardlink_to_symlink(e, archive_entry_hardlink(e));
+        if (err != 0)
+            return fail(t, err, shown, NULL);
     }
     switch (judge(t, e, name)) {
     case REFUSE:

@@ -46,6 +46,8 @@ enum box_tier box_host_tier(const struct box_host *host);
 const char *box_tier_name(enum box_tier tier);
 /* One sentence: what differs from the full tier. */
 const char *box_tier_note(enum box_tier tier);
+/* One sentence about what to change for a better tier where little is missing; "" otherwise. */
+const char *box_host_advice(const struct box_host *host);
 /* Stops every box and the spawner. */
 void box_host_stop(struct box_host *host);
 

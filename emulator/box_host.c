@@ -320,6 +320,11 @@ enum box_tier box_host_tier(const struct box_host *host)
     return host->tier;
 }
 
+const char *box_host_advice(const struct box_host *host)
+{
+    return host->tier == BOX_TIER_SINGLE_ID ? id_map_advice() : "";
+}
+
 void box_host_stop(struct box_host *host)
 {
     if (host == NULL)

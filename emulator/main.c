@@ -317,6 +317,8 @@ static void say_ready(const struct options *o, const struct emulator *emu, const
 {
     enum box_tier tier = box_host_tier(emu->host);
     fprintf(stderr, "sandgate-emulator: isolation %s: %s\n", box_tier_name(tier), box_tier_note(tier));
+    if (*box_host_advice(emu->host))
+        fprintf(stderr, "sandgate-emulator: %s\n", box_host_advice(emu->host));
     fprintf(stderr, "sandgate-emulator: sandboxes %s%s\n",
             tier == BOX_TIER_PLAIN ? "share this host's network" : "have no network but loopback yet",
             emu->record_only ? "; policies are recorded and have no effect" : "");

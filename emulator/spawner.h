@@ -27,6 +27,8 @@ struct id_map {
 /* --- spawner_ids.c --- */
 /* The ranges of this user in /etc/subuid and /etc/subgid; false when there are none of use or no helper. */
 bool id_map_subids(struct id_map *map);
+/* One sentence: what this user lacks for that. */
+const char *id_map_advice(void);
 /* Writes the maps of a process in a new user namespace.  0 or errno. */
 int id_map_write(const struct id_map *map, pid_t pid);
 

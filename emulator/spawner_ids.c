@@ -70,6 +70,22 @@ bool id_map_subids(struct id_map *map)
            find_range("/etc/subgid", &map->gid_start, &map->gid_count);
 }
 
+const char *id_map_advice(void)
+{
+    unsigned long start;
+    unsigned long count;
+    if (find_helper(UID_HELPERS) == NULL || find_helper(GID_HELPERS) == NULL)
+        return "newuidmap or newgidmap is missing: install the package uidmap for users and sudo in "
+               "sandboxes.";
+    if (!find_range("/etc/subuid", &start, &count) || !find_range("/etc/subgid", &start, &count))
+        return "This user has no range of ids: add one to /etc/subuid and /etc/subgid (usermod "
+               "--add-subuids, "
+               "--add-subgids) for users and sudo in sandboxes.";
+    return "newuidmap or newgidmap failed: they must be set-uid root or have file capabilities, on a file "
+           "system "
+           "that is not mounted with nosuid.";
+}
+
 static int write_proc(pid_t pid, const char *file, const char *text)
 {
     char path[64];

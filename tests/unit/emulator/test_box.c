@@ -494,6 +494,21 @@ static void test_hostile_archives(void **state)
     assert_int_not_equal(access("/tmp/outside", F_OK), 0);
 }
 
+/* P34: a hard link to a symbolic link is one of its own, and what that leads to keeps its mode. */
+static void test_hardlink_to_symlink(void **state)
+{
+    (void)state;
+    struct tar t;
+    assert_sh("echo v > /tmp/victim && chmod 600 /tmp/victim && ln -s /tmp/victim there", "");
+    tar_open(&t, true);
+    tar_add(&t, "first", AE_IFLNK, "/tmp/victim", NULL);
+    tar_add(&t, "second", 0, "first", NULL);
+    tar_add(&t, "third", 0, "there", NULL);
+    assert_int_equal(tar_unpack(&t, "/vercel/sandbox"), 0);
+    assert_sh("stat -c %a /tmp/victim; readlink second third; rm /tmp/victim first second third there",
+              "600\n/tmp/victim\n/tmp/victim\n");
+}
+
 static void test_broken_archives(void **state)
 {
     (void)state;
@@ -837,6 +852,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_mkdir),
         cmocka_unit_test(test_untar),
         cmocka_unit_test(test_hostile_archives),
+        cmocka_unit_test(test_hardlink_to_symlink),
         cmocka_unit_test(test_broken_archives),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_no_leaks),
