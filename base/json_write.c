@@ -17,10 +17,12 @@ static char *escape(char *o, unsigned char c)
         *o++ = to[at - from];
         return o;
     }
-    memcpy(o, "u00", 3);
-    o[3] = hex[c >> 4];
-    o[4] = hex[c & 15];
-    return o + 5;
+    *o++ = 'u';
+    *o++ = '0';
+    *o++ = '0';
+    *o++ = hex[c >> 4];
+    *o++ = hex[c & 15];
+    return o;
 }
 
 void sg_jw_text(struct sg_buf *b, const char *s)

@@ -156,6 +156,12 @@ static void times_are_rfc3339(void **state)
     assert_string_equal(t, "2026-11-30T11:43:20.123Z");
     sg_time_format(-1, t);
     assert_string_equal(t, "1969-12-31T23:59:59.999Z");
+    sg_time_format(253402300799999, t);
+    assert_string_equal(t, "9999-12-31T23:59:59.999Z");
+    sg_time_format(253402300800000, t); /* what the format cannot say */
+    assert_string_equal(t, "1970-01-01T00:00:00.000Z");
+    sg_time_format(INT64_MIN, t);
+    assert_string_equal(t, "1970-01-01T00:00:00.000Z");
 }
 
 static void ids_are_random_and_plain(void **state)
