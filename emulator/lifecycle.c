@@ -145,7 +145,7 @@ static int claim_source(struct emulator *emu, struct session *s, const char *ids
     pthread_mutex_lock(&st->lock);
     if (*s->source_snapshot) {
         sn = strmap_get(&st->snapshots, s->source_snapshot);
-        n = sn && snapshot_usable(sn) ? snapshots_chain(st, sn->id, ids, &chain_base) : -1;
+        n = sn && snapshot_usable(sn) ? snapshots_chain(st, sn->id, ids, &chain_base) : CHAIN_GONE;
     }
     bool elsewhere = n >= 0 && sn && !(sn->regions & UINT32_C(1) << s->region);
     for (const struct session *x = st->live; x; x = x->live_next)
@@ -162,6 +162,10 @@ static int claim_source(struct emulator *emu, struct session *s, const char *ids
         }
     }
     pthread_mutex_unlock(&st->lock);
+    if (n == CHAIN_TOO_LONG) /* not as if it were gone: clients delete the sandbox then */
+        return api_fail(e, 500, "internal_server_error",
+                        "The files of snapshot '%s' lie in more than %d layers, which cannot be mounted.",
+                        s->source_snapshot, CHAIN_MAX);
     if (n < 0)
         return api_fail(e, 410, "snapshot_not_found", "Snapshot '%s' not found.", s->source_snapshot);
     if (elsewhere)

@@ -13,8 +13,10 @@ int snapshots_chain(struct state *st, const char *id, const char *ids[CHAIN_MAX]
     int n = 0;
     while (*id) {
         struct snapshot *sn = strmap_get(&st->snapshots, id);
-        if (!sn || !sn->has_layer || n == CHAIN_MAX)
-            return -1;
+        if (!sn || !sn->has_layer)
+            return CHAIN_GONE;
+        if (n == CHAIN_MAX)
+            return CHAIN_TOO_LONG;
         ids[n++] = sn->id;
         *base = sn->base;
         id = sn->parent;

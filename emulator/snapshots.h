@@ -7,10 +7,11 @@
 #include "emulator/emulator.h"
 #include "emulator/state.h"
 
-enum { CHAIN_MAX = 400 };
+enum { CHAIN_MAX = 400, CHAIN_GONE = -1, CHAIN_TOO_LONG = -2 };
 
 /* With state->lock held: the ids from `id` up to the root, newest first (borrowed; valid while the lock is
- * held, longer when a live session has `id` as its source).  Count, or -1 when one of them is gone. */
+ * held, longer when a live session has `id` as its source).  Count, or CHAIN_GONE when one of
+ * them is gone, or CHAIN_TOO_LONG when they are more than can be mounted. */
 int snapshots_chain(struct state *st, const char *id, const char *ids[CHAIN_MAX], const char **base);
 
 /* Records a sealed layer as snapshot of a session, applies the sandbox's retention.  Counted; NULL without
