@@ -68,6 +68,11 @@ void sg_hex(char *out, const void *data, size_t len)
     out[2 * len] = '\0';
 }
 
+void sg_crypto_thread_end(void)
+{
+    OPENSSL_thread_stop();
+}
+
 bool sg_equal_ct(const void *a, const void *b, size_t len)
 {
     return CRYPTO_memcmp(a, b, len) == 0;

@@ -13,6 +13,9 @@ SG_MUST_CHECK bool sg_random(void *out, size_t len);
 SG_MUST_CHECK bool sg_random_id(char *out, const char *prefix, size_t n);
 void sg_sha256(const void *data, size_t len, unsigned char out[32]);
 void sg_hex(char *out, const void *data, size_t len); /* 2*len + 1 characters */
+/* Gives back what the crypto library keeps for this thread.  A detached thread calls it before it says that it has
+ * ended: afterwards the process may exit at any moment, and the library's own end would race with the thread's. */
+void sg_crypto_thread_end(void);
 /* Constant time over `len` bytes. */
 bool sg_equal_ct(const void *a, const void *b, size_t len);
 

@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "base/crypto.h"
 #include "emulator/lifecycle.h"
 #include "emulator/terminal_internal.h"
 
@@ -371,6 +372,7 @@ static void *terminal_main(void *arg)
     t->socket.done(t->socket.done_arg);
     release_buffers(t); /* the rest may have to wait for the program's end */
     terminal_drop(t);
+    sg_crypto_thread_end();
     terminals_leave(all);
     return NULL;
 }

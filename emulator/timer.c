@@ -1,4 +1,5 @@
 #include "base/clock.h"
+#include "base/crypto.h"
 #include "base/log.h"
 #include "emulator/lifecycle.h"
 
@@ -27,6 +28,7 @@ static void *stop_main(void *arg)
     if (sn)
         snapshot_unref(sn);
     session_unref(job.session);
+    sg_crypto_thread_end();
     struct state *st = job.emu->state;
     pthread_mutex_lock(&st->lock);
     st->stop_threads--;
