@@ -103,7 +103,7 @@ struct run_result {
     const char *out[2];       /* the first max_output bytes of stdout and stderr, borrowed */
     size_t len[2];
     struct sg_buf *own[2]; /* where out lies, for sg_buf_take inside the callback; NULL: only borrowed */
-    bool truncated; /* more was printed than max_output, or evicted before it was read */
+    bool truncated;        /* more was printed than max_output, or evicted before it was read */
     bool output_complete;
 };
 typedef void run_done_fn(void *arg, const struct run_result *res, const struct sg_error *e);

@@ -10,7 +10,7 @@
 #include "routes/exchange.h"
 
 enum {
-    WS_MAX_MESSAGE = 1408 * 1024, /* a frame with 1 MiB of payload, also as base64 in JSON */
+    WS_MAX_MESSAGE = 1408 * 1024,   /* a frame with 1 MiB of payload, also as base64 in JSON */
     WS_QUEUE_MAX = 4 * 1024 * 1024, /* ws_send refuses beyond; callers stop at WS_QUEUE_HIGH */
     WS_CLOSE_MS = 5000,             /* for the peer's close frame */
 };
