@@ -374,6 +374,8 @@ static enum MHD_Result send_reply(struct request *rq, struct reply *rp)
         return MHD_NO;
     if (rp->type)
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, rp->type);
+    if (rq->emu->record_only) /* nobody shall take a remembered policy for an enforced one */
+        MHD_add_response_header(r, "X-Sandgate-Policy", "record-only");
     if (rq->fault.set)
         add_fault_headers(r, &rq->fault);
     enum MHD_Result ok = MHD_queue_response(rq->conn, (unsigned)rp->status, r);
