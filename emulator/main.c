@@ -369,6 +369,7 @@ static int run_server(const struct options *o, struct emulator *emu, struct sock
     } else {
         rc = fail(s->plain < 0 ? EXIT_USAGE : EXIT_INTERNAL, "cannot start the server: %s",
                   s->plain < 0 ? "the TLS certificate or key is no good" : strerror(errno));
+        lifecycle_shutdown(emu); /* the timer runs already, and uses what is freed now */
     }
     edge_stop(emu->edge);
     return rc;
