@@ -1,6 +1,8 @@
 /* From a forked child of the agent to the program that was asked for. */
 #include "emulator/agent.h"
 
+#include "base/core/signals.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -128,13 +130,6 @@ static int take_stdio(const int fds[3])
     return 0;
 }
 
-/* What the emulator was started with (nohup, a background job of a script) says nothing to programs. */
-static void default_signals(void)
-{
-    for (int i = 1; i < NSIG; i++)
-        (void)signal(i, SIG_DFL); /* fails for those that cannot be changed anyway */
-}
-
 static int become_program(const struct agent_identity *id, uint32_t uid, const int fds[3], int master,
                           struct words *w)
 {
@@ -143,7 +138,7 @@ static int become_program(const struct agent_identity *id, uint32_t uid, const i
         return errno;
     if ((e = master >= 0 ? agent_pty_take(id, master, uid) : take_stdio(fds)) != 0)
         return e;
-    default_signals();
+    sg_signals_default(); /* nohup, or a background job of a script, says nothing to programs */
     if (setrlimit(RLIMIT_NOFILE, &id->nofile) != 0)
         return errno;
     if ((e = agent_become(id, uid)) != 0)

@@ -2,6 +2,7 @@
  * boxes and helpers, and hands the emulator their sockets.  Everything it started ends with it, and it ends
  * with the emulator. */
 #include "emulator/spawner.h"
+#include "base/core/signals.h"
 #include "emulator/agent.h"
 
 #include <errno.h>
@@ -400,8 +401,7 @@ static void forget_environment(void)
 
 static int calm_down(struct spawner *s)
 {
-    for (int sig = 1; sig < NSIG; sig++)
-        (void)signal(sig, SIG_DFL); /* KILL, STOP and libc's own refuse, rightly */
+    sg_signals_default();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
         return errno;
     (void)prctl(PR_SET_NAME, "sandgate-spawn", 0, 0, 0);

@@ -1,5 +1,6 @@
 #include "guest/monitor.h"
 
+#include "base/core/signals.h"
 #include "guest/libc.h"
 #include "guest/segment.h"
 #include "guest/tree.h"
@@ -60,9 +61,7 @@ static const char *child_prepare(const struct monitor_spec *m, int dir, const in
 {
     if (setsid() < 0)
         return "setsid";
-    struct sigaction dfl = {.sa_handler = SIG_DFL};
-    for (int s = 1; s < NSIG; s++)
-        (void)sigaction(s, &dfl, NULL);
+    sg_signals_default();
     if (dup2(out[0], STDOUT_FILENO) < 0 || dup2(out[1], STDERR_FILENO) < 0)
         return "output pipes";
     if (m->cwd && chdir(m->cwd))
