@@ -6,10 +6,14 @@
 #include "base/clock.h"
 #include "base/json.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE_MAX = 50 }; /* the upstream's ceiling for one page */
+enum {
+    PAGE_MAX = 50, /* the upstream's ceiling for one page */
+    TAKEN_BUT_UNSEEN_MS = 5000,
+};
 
 struct control *control_new(struct sg_loop *loop, struct vercel_client *vercel)
 {
@@ -93,6 +97,40 @@ static enum sg_code existing(struct control *c, const struct create_spec *spec, 
     return SG_OK;
 }
 
+static enum sg_code made(struct control *c, struct vercel_sandbox *s, json_t **record, struct sg_error *e)
+{
+    control_observe(c, s);
+    *record = control_record(s, sg_wall_ms());
+    vercel_sandbox_clear(s);
+    if (!json_object_set_new(*record, "created", json_true()))
+        return SG_OK;
+    json_decref(*record);
+    *record = NULL;
+    return no_memory(e, SG_FINISHED);
+}
+
+/* Get or create.  A name may be taken and yet not to be seen: somebody is creating or destroying it at this moment.
+ * Both end soon, and then it can be got or created. */
+static enum sg_code get_or_create(struct control *c, const struct create_spec *spec, json_t **record,
+                                  bool *created, struct sg_error *e)
+{
+    int64_t until = sg_mono_ms() + TAKEN_BUT_UNSEEN_MS;
+    for (int pause_ms = 10;; pause_ms *= 2) {
+        struct vercel_sandbox s;
+        enum sg_code rc = vercel_create(c->vercel, spec->upstream, &s, e);
+        if (!rc) {
+            *created = true;
+            return made(c, &s, record, e);
+        }
+        if (rc != SG_E_SANDBOX_EXISTS)
+            return rc;
+        rc = existing(c, spec, record, e);
+        if (rc != SG_E_SANDBOX_NOT_FOUND || sg_mono_ms() + pause_ms > until)
+            return rc;
+        (void)poll(NULL, 0, pause_ms);
+    }
+}
+
 enum sg_code control_create(struct control *c, const json_t *body, json_t **record, bool *created,
                             struct sg_error *e)
 {
@@ -102,18 +140,13 @@ enum sg_code control_create(struct control *c, const json_t *body, json_t **reco
         return rc;
     *created = false;
     struct vercel_sandbox s;
-    rc = vercel_create(c->vercel, spec.upstream, &s, e);
-    if (rc == SG_E_SANDBOX_EXISTS && spec.get_if_exists) {
-        rc = existing(c, &spec, record, e);
-    } else if (!rc) {
-        control_observe(c, &s);
-        *created = true;
-        *record = control_record(&s, sg_wall_ms());
-        vercel_sandbox_clear(&s);
-        if (json_object_set_new(*record, "created", json_true())) {
-            json_decref(*record);
-            *record = NULL;
-            rc = no_memory(e, SG_FINISHED);
+    if (spec.get_if_exists) {
+        rc = get_or_create(c, &spec, record, created, e);
+    } else {
+        rc = vercel_create(c->vercel, spec.upstream, &s, e);
+        if (!rc) {
+            *created = true;
+            rc = made(c, &s, record, e);
         }
     }
     create_spec_clear(&spec);
