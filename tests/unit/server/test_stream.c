@@ -477,6 +477,12 @@ static void an_upload_of_64_mib_arrives_whole(void **state)
     free(body);
 }
 
+static bool sink_resumed_to_the_end(void *arg)
+{
+    resume_sink(arg);
+    return sink.ended;
+}
+
 static void a_slow_sink_holds_the_client_back(void **state)
 {
     (void)state;
@@ -503,8 +509,7 @@ static void a_slow_sink_holds_the_client_back(void **state)
         if (n > 0)
             sent += (size_t)n;
     }
-    while (!sink.ended) /* written on the loop, which every call below waits for */
-        harness_on_loop(h, resume_sink, NULL);
+    harness_wait(h, sink_resumed_to_the_end, NULL);
     struct reply r;
     client_reply(fd, &r, false);
     assert_int_equal(r.status, 201);
