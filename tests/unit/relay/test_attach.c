@@ -9,16 +9,12 @@
 #include "base/core/b64.h"
 #include "base/problem.h"
 #include "relay/attach.h"
-#include "tests/support/fake_guestlink.h"
+#include "tests/unit/relay/fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { LOW = 128 * 1024 };
-
-static struct sg_loop *loop;
-static struct fake fake;
-static struct relay *relay;
 
 /* The client at the other end of the socket. */
 struct client {
@@ -186,30 +182,8 @@ static void say(struct client *c, const char *text)
 static int setup(void **state)
 {
     (void)state;
-    loop = sg_loop_new();
-    fake_init(&fake, loop);
-    relay = relay_new(loop, fake_link(&fake));
     struct relay_limits l = {.give_up_ms = 500, .backoff_max_ms = 4};
-    relay_set_limits(relay, &l);
-    return !loop || !relay;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    relay_free(relay);
-    fake_turns(&fake, 4);
-    int left = fake.live;
-    sg_loop_free(loop);
-    fake_free(&fake);
-    return left;
-}
-
-static void forget(struct fake_proc *p)
-{
-    free(p->content[0]);
-    free(p->content[1]);
-    memset(p, 0, sizeof *p);
+    return fixture_open(&l);
 }
 
 /* P01, P08, U2, U5: both formats, random cuts above and below, re-attaching where it was cut: exactly the bytes,
@@ -257,7 +231,7 @@ static void test_exact(void **state)
         }
         assert_int_equal(at[0], p->total[0]);
         assert_int_equal(at[1], p->total[1]);
-        forget(p);
+        fixture_forget(p);
     }
 }
 
@@ -385,7 +359,7 @@ static void test_endings(void **state)
                              ends[i].how == SG_HOW_TIMEOUT);
         }
         end(&c);
-        forget(p);
+        fixture_forget(p);
     }
 }
 
@@ -559,19 +533,19 @@ static void test_draining(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_exact, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_silent, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_slow_reader, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_coalesced, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gap, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_endings, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_failures, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_client_messages, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_talks_before_the_hello, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_error_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_talks_without_reading, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_keepalive, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_draining, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_exact, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_silent, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_slow_reader, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_coalesced, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_gap, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_endings, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_failures, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_client_messages, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_talks_before_the_hello, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_error_text, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_talks_without_reading, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_keepalive, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_draining, setup, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,14 +7,10 @@
 #include <cmocka.h>
 
 #include "relay/relay.h"
-#include "tests/support/fake_guestlink.h"
+#include "tests/unit/relay/fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static struct sg_loop *loop;
-static struct fake fake;
-static struct relay *relay;
 
 /* A reader that believes nothing. */
 struct reader {
@@ -124,30 +120,8 @@ static void end(struct reader *r)
 static int setup(void **state)
 {
     (void)state;
-    loop = sg_loop_new();
-    fake_init(&fake, loop);
-    relay = relay_new(loop, fake_link(&fake));
     struct relay_limits l = {.give_up_ms = 3000, .give_up_bounded_ms = 3000, .backoff_max_ms = 4};
-    relay_set_limits(relay, &l);
-    return !loop || !relay;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    relay_free(relay);
-    fake_turns(&fake, 4);
-    int left = fake.live;
-    sg_loop_free(loop);
-    fake_free(&fake);
-    return left; /* every call ended or was cancelled */
-}
-
-static void forget(struct fake_proc *p)
-{
-    free(p->content[0]);
-    free(p->content[1]);
-    memset(p, 0, sizeof *p);
+    return fixture_open(&l);
 }
 
 /* U2, P01, P08, C7: across random faults and pauses, exactly the bytes, once, then the exit. */
@@ -181,7 +155,7 @@ static void test_exact_across_everything(void **state)
         assert_false(r.end.output_incomplete);
         end(&r);
         fake_turns(&fake, 3);
-        forget(p);
+        fixture_forget(p);
     }
 }
 
@@ -338,7 +312,7 @@ static void test_close_anywhere(void **state)
         }
         assert_int_equal(fake.live, 0);
         end(&r);
-        forget(p);
+        fixture_forget(p);
     }
 }
 
@@ -425,19 +399,19 @@ static void test_draining(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_exact_across_everything, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_silent_process, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gap, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_tail, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_hole_for_ever, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gives_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_final_errors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_pause, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_close_anywhere, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bounded_reads, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bounded_evicted, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bounded_wait, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_draining, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_exact_across_everything, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_silent_process, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_gap, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_lost_tail, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_hole_for_ever, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_gives_up, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_final_errors, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_long_pause, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_close_anywhere, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_bounded_reads, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_bounded_evicted, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_bounded_wait, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_draining, setup, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,42 +7,16 @@
 
 #include "base/clock.h"
 #include "relay/relay.h"
-#include "tests/support/fake_guestlink.h"
+#include "tests/unit/relay/fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static struct sg_loop *loop;
-static struct fake fake;
-static struct relay *relay;
-
 static int setup(void **state)
 {
     (void)state;
-    loop = sg_loop_new();
-    fake_init(&fake, loop);
-    relay = relay_new(loop, fake_link(&fake));
     struct relay_limits l = {.give_up_ms = 500, .settle_ms = 400, .backoff_max_ms = 4};
-    relay_set_limits(relay, &l);
-    return !loop || !relay;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    relay_free(relay);
-    fake_turns(&fake, 4);
-    int left = fake.live;
-    sg_loop_free(loop);
-    fake_free(&fake);
-    return left;
-}
-
-static void forget(struct fake_proc *p)
-{
-    free(p->content[0]);
-    free(p->content[1]);
-    memset(p, 0, sizeof *p);
+    return fixture_open(&l);
 }
 
 struct result {
@@ -151,7 +125,7 @@ static void test_exact_across_everything(void **state)
         assert_true(r.res.output_complete);
         assert_int_equal(r.res.p.how, SG_HOW_EXIT);
         clear(&r);
-        forget(p);
+        fixture_forget(p);
     }
 }
 
@@ -311,17 +285,17 @@ static void test_drained(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_short, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_exact_across_everything, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_never_started, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wait_is_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_slow_start, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_tail, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_upstream_gone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cancel_before_hello, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cancel_later, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_evicted, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drained, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_short, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_exact_across_everything, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_never_started, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_wait_is_over, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_slow_start, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_lost_tail, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_upstream_gone, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_cancel_before_hello, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_cancel_later, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_evicted, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_drained, setup, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

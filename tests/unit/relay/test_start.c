@@ -6,35 +6,16 @@
 #include <cmocka.h>
 
 #include "relay/relay.h"
-#include "tests/support/fake_guestlink.h"
+#include "tests/unit/relay/fixture.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static struct sg_loop *loop;
-static struct fake fake;
-static struct relay *relay;
-
 static int setup(void **state)
 {
     (void)state;
-    loop = sg_loop_new();
-    fake_init(&fake, loop);
-    relay = relay_new(loop, fake_link(&fake));
     struct relay_limits l = {.settle_ms = 400, .retry_ms = 400, .backoff_max_ms = 10};
-    relay_set_limits(relay, &l);
-    return !loop || !relay;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    relay_free(relay);
-    fake_turns(&fake, 4);
-    int left = fake.live;
-    sg_loop_free(loop);
-    fake_free(&fake);
-    return left;
+    return fixture_open(&l);
 }
 
 static const char *const argv[] = {"/bin/echo", "a b", NULL};
@@ -398,18 +379,18 @@ static void test_remove(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_start, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_answers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cut_after_hello, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_settle_impossible, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_drained_while_starting, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_arguments, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_checked_before, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_hash, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_status_and_list, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_retries, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_remove, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_start, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_lost_answers, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_cut_after_hello, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_settle_impossible, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_refused, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_drained_while_starting, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_arguments, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_checked_before, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_hash, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_status_and_list, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_retries, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_remove, setup, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
