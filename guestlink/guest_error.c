@@ -41,6 +41,15 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
     case SG_WF_FINISHED:
         code = SG_E_PROCESS_FINISHED;
         break;
+    case SG_WF_NO_INPUT:
+        code = SG_E_STDIN_CLOSED;
+        break;
+    case SG_WF_OFFSET:
+        code = SG_E_STDIN_OFFSET;
+        break;
+    case SG_WF_FENCED:
+        code = SG_E_WRITER_REPLACED;
+        break;
     case SG_WF_NO_SPACE:
         code = SG_E_NO_SPACE;
         break;

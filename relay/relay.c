@@ -23,6 +23,9 @@ static const struct relay_limits defaults = {
     .slow_reader_ms = 60000,
     .keepalive_ms = 20000,
     .backoff_max_ms = 2000,
+    .linger_ms = 10000,
+    .quiet_ms = 30000,
+    .ring_total = 64 * 1024 * 1024,
 };
 
 struct relay *relay_new(struct sg_loop *loop, struct guestlink *g)
@@ -52,6 +55,9 @@ void relay_set_limits(struct relay *r, const struct relay_limits *l)
         .slow_reader_ms = or_default(l->slow_reader_ms, defaults.slow_reader_ms),
         .keepalive_ms = or_default(l->keepalive_ms, defaults.keepalive_ms),
         .backoff_max_ms = or_default(l->backoff_max_ms, defaults.backoff_max_ms),
+        .linger_ms = or_default(l->linger_ms, defaults.linger_ms),
+        .quiet_ms = or_default(l->quiet_ms, defaults.quiet_ms),
+        .ring_total = or_default(l->ring_total, defaults.ring_total),
     };
 }
 

@@ -23,6 +23,9 @@ struct relay_limits {
     int64_t slow_reader_ms;     /* 60 s: an attached client that reads nothing for so long is closed */
     int64_t keepalive_ms;       /* 20 s: between keepalive records */
     int64_t backoff_max_ms;     /* 2 s; the first wait is a twentieth of it */
+    int64_t linger_ms;          /* 10 s: a feed that nobody reads is kept for so long */
+    int64_t quiet_ms;   /* 30 s: a process that said nothing for so long shares a stream with others */
+    int64_t ring_total; /* 64 MiB: bytes in all rings together */
 };
 void relay_set_limits(struct relay *r, const struct relay_limits *l);
 
@@ -85,6 +88,13 @@ struct process_spec {
     bool sudo;
     int64_t timeout_ms;   /* 0: none */
     int64_t retain_bytes; /* 0: the default */
+    bool lossless;        /* the program pauses when so much is kept unacknowledged */
+    unsigned cols, rows;  /* of its terminal; 0: none */
+    bool input_open;      /* takes input until it is closed */
+    const void *input;    /* given to it at once, then the end unless input_open; NULL: none; borrowed */
+    size_t input_len;
+    int64_t lease_ms;      /* ends unless the lease is renewed; 0: none */
+    int64_t unattended_ms; /* ends so long after the last client left; 0: never */
 };
 /* Hash of everything that makes the process what it is: the same id with another hash is a conflict. hex[65].
  */

@@ -13,6 +13,7 @@ struct vercel_command {
     const char *cwd;         /* NULL: the session's */
     json_t *env;             /* object of strings, borrowed; NULL: {} */
     bool sudo;
+    bool attach_stdin;  /* its input stays open for vercel_stdin_write */
     int64_t timeout_ms; /* upstream's own limit; 0: none */
 };
 

@@ -8,9 +8,10 @@
 #include <string.h>
 
 static const char *const state_names[] = {"starting", "running", "finished", "not_started", "unknown"};
-static const char *const how_names[] = {"none", "exit", "signal", "timeout", "unknown"};
-static const char *const fail_names[] = {"usage",    "no_record", "conflict", "not_started", "exec",
-                                         "finished", "no_space",  "file",     "internal"};
+static const char *const how_names[] = {"none", "exit", "signal", "timeout", "unknown", "scope"};
+static const char *const fail_names[] = {"usage",    "no_record", "conflict", "not_started",
+                                         "exec",     "finished",  "no_space", "file",
+                                         "internal", "no_input",  "offset",   "fenced"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -93,20 +94,45 @@ static void next_id(struct cursor *c, char out[SG_WIRE_ID_MAX + 1])
     out[n] = '\0';
 }
 
-static void next_flags(struct cursor *c, struct sg_wire_process *p)
+struct flag {
+    char letter;
+    bool *at;
+};
+
+static void next_letters(struct cursor *c, const struct flag *flags, size_t count)
 {
     size_t n;
     const char *s = next_field(c, &n);
     if (n == 1 && s[0] == '-')
         return;
     for (size_t i = 0; i < n; i++) {
-        if (s[i] == 'd')
-            p->descendants_hold_output = true;
-        else if (s[i] == 'i')
-            p->output_incomplete = true;
-        else
+        size_t k = 0;
+        while (k < count && flags[k].letter != s[i])
+            k++;
+        if (k == count || *flags[k].at)
             c->bad = true;
+        else
+            *flags[k].at = true;
     }
+}
+
+enum { PROCESS_FLAGS = 6 };
+
+static void process_flags(struct sg_wire_process *p, struct flag out[PROCESS_FLAGS])
+{
+    out[0] = (struct flag){'d', &p->descendants_hold_output};
+    out[1] = (struct flag){'i', &p->output_incomplete};
+    out[2] = (struct flag){'t', &p->terminal};
+    out[3] = (struct flag){'o', &p->takes_input};
+    out[4] = (struct flag){'l', &p->lossless};
+    out[5] = (struct flag){'p', &p->paused};
+}
+
+static void next_flags(struct cursor *c, struct sg_wire_process *p)
+{
+    struct flag flags[PROCESS_FLAGS];
+    process_flags(p, flags);
+    next_letters(c, flags, PROCESS_FLAGS);
 }
 
 static void next_offsets(struct cursor *c, struct sg_wire_process *p)
@@ -197,6 +223,8 @@ bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_D
         next_offsets(&c, p);
         p->started_ms = next_u64(&c, INT64_MAX);
         p->pid = next_u64(&c, INT32_MAX);
+        next_flags(&c, p);
+        p->input = next_u64(&c, INT64_MAX);
         next_id(&c, p->id);
         break;
     case 'D':
@@ -221,8 +249,21 @@ bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_D
         p->pid = next_u64(&c, INT32_MAX);
         parse_end(&c, p);
         next_offsets(&c, p);
+        p->input = next_u64(&c, INT64_MAX);
         next_id(&c, p->id);
         break;
+    case 'C':
+        out->epoch = next_u64(&c, INT64_MAX);
+        out->accepted = next_u64(&c, INT64_MAX);
+        out->room = next_u64(&c, INT64_MAX);
+        break;
+    case 'A': {
+        const struct flag flags[] = {{'c', &out->closed}, {'x', &out->unwanted}};
+        out->accepted = next_u64(&c, INT64_MAX);
+        out->room = next_u64(&c, INT64_MAX);
+        next_letters(&c, flags, COUNT(flags));
+        break;
+    }
     case 'M':
         break;
     case 'K':
@@ -246,17 +287,24 @@ bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_D
 
 /* ---- formatting ---- */
 
-static const char *flags_text(const struct sg_wire_process *p, char out[4])
+static const char *letters(const struct flag *flags, size_t count, char *out)
 {
     char *o = out;
-    if (p->descendants_hold_output)
-        *o++ = 'd';
-    if (p->output_incomplete)
-        *o++ = 'i';
+    for (size_t i = 0; i < count; i++)
+        if (*flags[i].at)
+            *o++ = flags[i].letter;
     if (o == out)
         *o++ = '-';
     *o = '\0';
     return out;
+}
+
+static const char *flags_text(const struct sg_wire_process *p, char out[PROCESS_FLAGS + 2])
+{
+    struct sg_wire_process copy = *p;
+    struct flag flags[PROCESS_FLAGS];
+    process_flags(&copy, flags);
+    return letters(flags, PROCESS_FLAGS, out);
 }
 
 static const char *how_name(enum sg_wire_how how)
@@ -288,14 +336,15 @@ size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *l)
 {
     const struct sg_wire_process *p = &l->process;
     const char *id = sg_wire_id_valid(p->id, strlen(p->id)) ? p->id : "invalid";
-    char f[4];
+    char f[PROCESS_FLAGS + 2];
     int n = 0;
     switch (l->kind) {
     case SG_WIRE_HELLO:
         n = snprintf(out, SG_WIRE_LINE_MAX,
-                     "H %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s\n",
+                     "H %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+                     " %s %" PRIu64 " %s\n",
                      sg_wire_state_name(p->state), p->oldest[0], p->end[0], p->oldest[1], p->end[1],
-                     p->started_ms, p->pid, id);
+                     p->started_ms, p->pid, flags_text(p, f), p->input, id);
         break;
     case SG_WIRE_DATA:
         n = format_data(out, l);
@@ -310,9 +359,10 @@ size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *l)
     case SG_WIRE_PROCESS:
         n = snprintf(out, SG_WIRE_LINE_MAX,
                      "P %s %" PRIu64 " %" PRIu64 " %s %" PRIu32 " %s %" PRIu64 " %" PRIu64 " %" PRIu64
-                     " %" PRIu64 " %" PRIu64 " %s\n",
+                     " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s\n",
                      sg_wire_state_name(p->state), p->started_ms, p->pid, how_name(p->how), p->value,
-                     flags_text(p, f), p->duration_ms, p->oldest[0], p->end[0], p->oldest[1], p->end[1], id);
+                     flags_text(p, f), p->duration_ms, p->oldest[0], p->end[0], p->oldest[1], p->end[1],
+                     p->input, id);
         break;
     case SG_WIRE_MORE:
         n = snprintf(out, SG_WIRE_LINE_MAX, "M\n");
@@ -323,6 +373,17 @@ size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *l)
     case SG_WIRE_ERROR:
         n = format_error(out, l);
         break;
+    case SG_WIRE_CARRIER:
+        n = snprintf(out, SG_WIRE_LINE_MAX, "C %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", l->epoch, l->accepted,
+                     l->room);
+        break;
+    case SG_WIRE_ACCEPTED: {
+        bool closed = l->closed, unwanted = l->unwanted;
+        const struct flag flags[] = {{'c', &closed}, {'x', &unwanted}};
+        n = snprintf(out, SG_WIRE_LINE_MAX, "A %" PRIu64 " %" PRIu64 " %s\n", l->accepted, l->room,
+                     letters(flags, COUNT(flags), f));
+        break;
+    }
     }
     return (size_t)n;
 }

@@ -4,7 +4,7 @@
  * places.  So everything is printable ASCII in LF-terminated lines of bounded length, and every answer names
  * its absolute offsets.  A line is a letter, then fields separated by one space:
  *
- *   H <state> <out_oldest> <out_end> <err_oldest> <err_end> <started_ms> <pid> <id>
+ *   H <state> <out_oldest> <out_end> <err_oldest> <err_end> <started_ms> <pid> <flags> <input> <id>
  *       hello: always the first line of run, start, follow and settle
  *   D <channel> <offset> <base64>
  *       output bytes; channel 1 stdout, 2 stderr, 3 terminal
@@ -14,17 +14,26 @@
  *       the end of the process; last line
  *   M
  *       more to come: follow again from here; last line
- *   P <state> <started_ms> <pid> <how> <value> <flags> <duration_ms> <out_oldest> <out_end> <err_oldest> <err_end> <id>
- *       one process of list, or the answer of status
+ *   P <state> <started_ms> <pid> <how> <value> <flags> <duration_ms> <out_oldest> <out_end> <err_oldest> <err_end> <input> <id>
+ *       one process of list or watch, or the answer of status
+ *   C <epoch> <accepted> <room>
+ *       a carrier of input is open: its epoch (the highest one counts), how many bytes of the program's input
+ *       have been accepted, and how many more there is room for
+ *   A <accepted> <room> <flags>
+ *       an acknowledgement of input; flags: "-" or letters: c closed (everything was accepted and the program
+ *       gets its end of file), x the program takes no more input
  *   K [<word>]
  *       done: the act succeeded; last line.  commit says "created" when the path did not exist before
  *   E <code> <errno> <text>
  *       failure; code is a word of enum sg_wire_fail, errno a name such as ENOENT or "-", text is free and
  *       printable; last line
  *
- * <how> is exit | signal | timeout | unknown | none (none: still running; value is the exit code or the
- * signal number, 0 otherwise).  <flags> is "-" or letters: d descendants still hold the output, i output
- * incomplete. <state> is starting | running | finished | not_started | unknown.
+ * <how> is exit | signal | timeout | scope | unknown | none (none: still running; value is the exit code or the
+ * signal number, 0 otherwise; scope: ended because its lease ran out, or nobody was attached any more).
+ * <flags> is "-" or letters: d descendants still hold the output, i output incomplete, t terminal (its output is
+ * channel 3 and counts as stdout here), o takes input, l lossless, p paused until output is acknowledged.
+ * <input> is how many bytes of input were accepted.  <state> is starting | running | finished | not_started |
+ * unknown.
  *
  * Pure, libc only, no allocation; any thread.
  */
@@ -51,10 +60,19 @@ enum sg_wire_kind {
     SG_WIRE_PROCESS = 'P',
     SG_WIRE_OK = 'K',
     SG_WIRE_ERROR = 'E',
+    SG_WIRE_CARRIER = 'C',
+    SG_WIRE_ACCEPTED = 'A',
 };
 
 enum sg_wire_state { SG_PS_STARTING, SG_PS_RUNNING, SG_PS_FINISHED, SG_PS_NOT_STARTED, SG_PS_UNKNOWN };
-enum sg_wire_how { SG_HOW_NONE, SG_HOW_EXIT, SG_HOW_SIGNAL, SG_HOW_TIMEOUT, SG_HOW_UNKNOWN };
+enum sg_wire_how {
+    SG_HOW_NONE,
+    SG_HOW_EXIT,
+    SG_HOW_SIGNAL,
+    SG_HOW_TIMEOUT,
+    SG_HOW_UNKNOWN,
+    SG_HOW_SCOPE,
+};
 
 enum sg_wire_fail {
     SG_WF_USAGE,       /* bad arguments: a fault of the gateway */
@@ -66,6 +84,9 @@ enum sg_wire_fail {
     SG_WF_NO_SPACE,    /* no room for the record; nothing was started */
     SG_WF_FILE,        /* a file operation failed; errno says why */
     SG_WF_INTERNAL,
+    SG_WF_NO_INPUT, /* the program takes no input: never did, or its input was closed */
+    SG_WF_OFFSET,   /* input was sent beyond what has been accepted */
+    SG_WF_FENCED,   /* another carrier with a higher epoch was opened */
 };
 
 struct sg_wire_process {
@@ -74,6 +95,10 @@ struct sg_wire_process {
     uint32_t value; /* exit code or signal number */
     bool descendants_hold_output;
     bool output_incomplete;
+    bool terminal;              /* its output is stream 0 */
+    bool takes_input;           /* H, P */
+    bool lossless, paused;      /* H, P */
+    uint64_t input;             /* H, P: bytes of input accepted */
     uint64_t oldest[2], end[2]; /* stdout, stderr: first kept offset, offset after the last byte */
     uint64_t started_ms;        /* wall clock of the sandbox */
     uint64_t duration_ms;
@@ -83,14 +108,18 @@ struct sg_wire_process {
 
 struct sg_wire_line {
     enum sg_wire_kind kind;
-    unsigned channel;               /* D, G */
-    uint64_t offset, to;            /* D: offset; G: offset..to */
-    const unsigned char *data;      /* D: points into the caller's scratch */
-    size_t len;                     /* D */
-    struct sg_wire_process process; /* H (state, offsets, started, pid, id), X (how…, ends), P (all) */
-    enum sg_wire_fail fail;         /* E */
-    char errno_name[16];            /* E; "" when "-" */
-    char text[SG_WIRE_TEXT_MAX];    /* E */
+    unsigned channel;          /* D, G */
+    uint64_t offset, to;       /* D: offset; G: offset..to */
+    const unsigned char *data; /* D: points into the caller's scratch */
+    size_t len;                /* D */
+    uint64_t epoch;            /* C */
+    uint64_t accepted, room;   /* C, A */
+    bool closed, unwanted;     /* A: flags c and x */
+    struct sg_wire_process
+        process; /* H (state, offsets, started, pid, flags, input, id), X (how…, ends), P (all) */
+    enum sg_wire_fail fail;      /* E */
+    char errno_name[16];         /* E; "" when "-" */
+    char text[SG_WIRE_TEXT_MAX]; /* E */
 };
 
 /* Parses one line without its LF.  `scratch` holds the decoded bytes of a D line and must stay while they are

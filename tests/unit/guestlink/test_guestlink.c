@@ -157,7 +157,7 @@ static void open_setup(struct setup *s)
 {
     pthread_mutex_init(&s->u.lock, NULL);
     if (!s->u.says)
-        s->u.says = "H running 0 0 0 0 1796039000000 17 p1\\nD 1 0 aGVsbG8=\\nX exit 3 - 12 5 0\\n";
+        s->u.says = "H running 0 0 0 0 1796039000000 17 - 0 p1\\nD 1 0 aGVsbG8=\\nX exit 3 - 12 5 0\\n";
     fixture_open(&s->f, play, &s->u, NULL);
     s->g = guestlink_new(s->f.loop, s->f.client);
     assert_non_null(s->g);
@@ -375,11 +375,11 @@ static void test_endings(void **state)
         {"E no_record - no such process\\n", false, true, false, 0, 0},
         {"# remark\\nK created\\n", false, true, false, 0, 0},
         {"K\\n", true, true, false, 0, 0}, /* the answer was whole before the cut */
-        {"H running 0 0 0 0 1 17 p1\\n", true, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
-        {"H running 0 0 0 0 1 17 p1\\nD 1 0 aGV", true, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
-        {"H running 0 0 0 0 1 17 p1\\n", false, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
+        {"H running 0 0 0 0 1 17 - 0 p1\\n", true, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
+        {"H running 0 0 0 0 1 17 - 0 p1\\nD 1 0 aGV", true, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
+        {"H running 0 0 0 0 1 17 - 0 p1\\n", false, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
         {"H runn", true, false, false, SG_E_UPSTREAM_UNREACHABLE, SG_OUTCOME_UNKNOWN},
-        {"H running 0 0 0 0 1 17 p1\\nD 1 0 ???\\n", false, false, true, SG_E_UPSTREAM_BAD_RESPONSE,
+        {"H running 0 0 0 0 1 17 - 0 p1\\nD 1 0 ???\\n", false, false, true, SG_E_UPSTREAM_BAD_RESPONSE,
          SG_STARTED},
         {"what is this\\n", false, false, false, SG_E_UPSTREAM_BAD_RESPONSE, SG_OUTCOME_UNKNOWN},
     };

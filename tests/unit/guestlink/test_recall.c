@@ -196,9 +196,9 @@ static void test_answer_comes_from_the_log_U3(void **state)
 static void test_nothing_twice(void **state)
 {
     (void)state;
-    static const char line[] = OUT("P running 1 2 none 0 - 0 0 0 0 0 p1\\nP run") "{\"stream\":\"stdout\",";
+    static const char line[] = OUT("P running 1 2 none 0 - 0 0 0 0 0 0 p1\\nP run") "{\"stream\":\"stdout\",";
     static const char all[] =
-        OUT("P running 1 2 none 0 - 0 0 0 0 0 p1\\n") OUT("P running 1 2 none 0 - 0 0 0 0 0 p2\\nK\\n");
+        OUT("P running 1 2 none 0 - 0 0 0 0 0 0 p1\\n") OUT("P running 1 2 none 0 - 0 0 0 0 0 0 p2\\nK\\n");
     char body[512];
     snprintf(body, sizeof body, "%s%s", FIRST, line);
     const struct step steps[] = {{"POST", "/cmd", 200, NDJSON, body, .cut = true}, LOG(all), {0}};
@@ -281,7 +281,7 @@ static void test_missing_helper_behind_a_cut(void **state)
 static void test_not_after_the_hello(void **state)
 {
     (void)state;
-    static const struct step steps[] = {CUT(OUT("H running 0 0 0 0 1 17 p1\\nD 1 0 aGV")), {0}};
+    static const struct step steps[] = {CUT(OUT("H running 0 0 0 0 1 17 - 0 p1\\nD 1 0 aGV")), {0}};
     struct setup t;
     run(&t, steps);
     assert_true(t.x.failed && t.x.hello);
@@ -296,7 +296,7 @@ static void test_hello_from_the_log(void **state)
     (void)state;
     static const struct step steps[] = {
         CUT(OUT("H runn")),
-        LOG(OUT("H running 0 0 0 0 1 17 p1\\nD 1 0 aGVsbG8=\\nX exit 3 - 12 5 0\\n")),
+        LOG(OUT("H running 0 0 0 0 1 17 - 0 p1\\nD 1 0 aGVsbG8=\\nX exit 3 - 12 5 0\\n")),
         {0}};
     struct setup t;
     run(&t, steps);

@@ -1,0 +1,41 @@
+/* How the helper's calls talk to the monitor of a running program: a stream socket in its record.
+ *
+ * The socket is `ctl` in the record's directory (reached through /proc/self/fd, because the path of a socket may
+ * have 107 characters only).  The first byte says what the connection is for:
+ *
+ *   'I'  a carrier of input: the monitor takes the next epoch, closes the carrier it had (E fenced), answers a C
+ *        line, then frames of base/core/carrier.h come in and an A line goes out whenever what is accepted, the
+ *        room, or the flags changed.  Frames are always read: what the program does not take lies in the spool
+ *        (SG_CARRIER_SPOOL), and data beyond the room is a fault (E usage).
+ *   'A'  one act without a carrier, no epoch: a line of text (below) comes in, one answer line goes out, both
+ *        closed.  Data and close are safe to repeat, being at offsets.
+ *          W <offset> <base64>       input; at most the room is taken; answer A
+ *          C <offset>                end of input; answer A
+ *          R <cols> <rows>           answer K
+ *          T <signal> <grace_ms>     the signal to the tree now, KILL to what is left after the grace; answer K
+ *          K <stdout> <stderr>       lossless: received up to there; answer K
+ *          L <ttl_ms>                lease: ends the tree unless asked again within; 0: no lease any more; answer K
+ *          U <ms>                    unattended: ends the tree so long after the last 'W' connection has closed;
+ *                                    0: never; answer K
+ *   'W'  somebody is attached: nothing is said, the connection counts while it is open.
+ *
+ * Answers are lines of base/core/wire.h.  The monitor never waits for a peer: what does not read is cut.
+ */
+#ifndef SG_GUEST_CTL_H
+#define SG_GUEST_CTL_H
+
+#include "guest/guest.h"
+
+enum {
+    CTL_ACT_MAX = 96 * 1024 + 64, /* longest act, LF included: base64 of GUEST_WRITE_MAX */
+    CTL_CONNECTIONS = 32,         /* at a time; more are refused by closing them */
+    GUEST_WRITE_MAX = 72 * 1024,  /* bytes of input in one `write` */
+};
+
+/* Connects to the monitor of the record in dir and says what for.  The descriptor, or -1 with *f: NO_INPUT when
+ * the program was started without anything to control, FINISHED when its monitor is gone. */
+int ctl_connect(int dir, char what, struct guest_fail *f);
+/* One act and its answer line (without LF) of at most SG_WIRE_LINE_MAX; false with *f. */
+bool ctl_act(int dir, const char *act, size_t len, struct sg_wire_line *answer, struct guest_fail *f);
+
+#endif
