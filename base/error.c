@@ -42,6 +42,7 @@ void sg_error_clear(struct sg_error *e)
     memset(e, 0, sizeof *e);
     e->retry_after_ms = -1;
     e->oldest = -1;
+    e->accepted = -1;
 }
 
 /* Keeps a sentence printable: a detail may quote foreign text. */

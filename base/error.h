@@ -34,6 +34,7 @@ struct sg_error {
     enum sg_outcome outcome;
     int64_t retry_after_ms; /* -1: not known */
     int64_t oldest;         /* OUTPUT_EVICTED: first readable offset; -1 otherwise */
+    int64_t accepted;       /* of input: bytes of it that the process has; -1: not known */
     int upstream_status;    /* 0: no upstream answer */
     char upstream_code[48];
     char upstream_request_id[64];

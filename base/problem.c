@@ -84,6 +84,8 @@ json_t *sg_problem_json(const struct sg_error *e, const char *request_id, const 
         ok = put(o, "retry_after_ms", json_integer(e->retry_after_ms));
     if (ok && e->oldest >= 0)
         ok = put(o, "oldest", json_integer(e->oldest));
+    if (ok && e->accepted >= 0)
+        ok = put(o, "accepted", json_integer(e->accepted));
     if (!ok) {
         json_decref(o);
         return NULL;

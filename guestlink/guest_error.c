@@ -1,5 +1,7 @@
 #include "guestlink/guestlink.h"
 
+#include "base/core/num.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +21,17 @@ static enum sg_code file_code(const char *name)
         if (!strcmp(known[i].name, name))
             return known[i].code;
     return SG_E_FILE_ERROR;
+}
+
+/* What "accepted N" says; -1 where it says something else. */
+static int64_t accepted_of(const char *text)
+{
+    static const char word[] = "accepted ";
+    size_t n = sizeof word - 1;
+    uint64_t accepted;
+    if (strncmp(text, word, n) != 0 || !sg_parse_u64(text + n, strlen(text + n), INT64_MAX, &accepted))
+        return -1;
+    return (int64_t)accepted;
 }
 
 enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
@@ -62,6 +75,12 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
         break;
     }
     (void)sg_fail(e, code, outcome, "%.*s", (int)sizeof line->text - 1, line->text);
+    int64_t accepted = code == SG_E_STDIN_OFFSET ? accepted_of(line->text) : -1;
+    if (e && accepted >= 0) {
+        (void)sg_fail(e, code, outcome, "%lld bytes of input have been accepted: go on from there",
+                      (long long)accepted);
+        e->accepted = accepted;
+    }
     if (e)
         (void)snprintf(e->errno_name, sizeof e->errno_name, "%s", line->errno_name);
     return code;

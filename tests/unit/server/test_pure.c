@@ -190,6 +190,7 @@ static void c10_members_appear_when_known(void **state)
     e.outcome = SG_OUTCOME_UNKNOWN;
     e.retry_after_ms = 1001;
     e.oldest = 0;
+    e.accepted = 7;
     e.upstream_status = 502;
     snprintf(e.upstream_code, sizeof e.upstream_code, "bad_gateway");
     snprintf(e.upstream_request_id, sizeof e.upstream_request_id, "iad1::x");
@@ -200,6 +201,7 @@ static void c10_members_appear_when_known(void **state)
     assert_string_equal(text_of(doc, "outcome"), "unknown");
     assert_int_equal(json_integer_value(json_object_get(doc, "retry_after_ms")), 1001);
     assert_true(json_is_integer(json_object_get(doc, "oldest")));
+    assert_int_equal(json_integer_value(json_object_get(doc, "accepted")), 7);
     const json_t *up = json_object_get(doc, "upstream");
     assert_int_equal(json_integer_value(json_object_get(up, "status")), 502);
     assert_string_equal(text_of(up, "code"), "bad_gateway");
