@@ -6,7 +6,9 @@
  *   'I'  a carrier of input: the monitor takes the next epoch, closes the carrier it had (E fenced), answers a C
  *        line, then frames of base/core/carrier.h come in and an A line goes out whenever what is accepted, the
  *        room, or the flags changed.  Frames are always read: what the program does not take lies in the spool
- *        (SG_CARRIER_SPOOL), and data beyond the room is a fault (E usage).
+ *        (SG_CARRIER_SPOOL), and data beyond the room is a fault (E usage).  When the peer has ended its side,
+ *        what came before is worked off, an A line says so if it changed anything, then K, and it is closed; half
+ *        a frame at the end is nothing.  A fault, a higher epoch or the program's end: an E line, and closed.
  *   'A'  one act without a carrier, no epoch: a line of text (below) comes in, one answer line goes out, both
  *        closed.  Data and close are safe to repeat, being at offsets.
  *          W <offset> <base64>       input; at most the room is taken; answer A
@@ -19,7 +21,9 @@
  *                                    0: never; answer K
  *   'W'  somebody is attached: nothing is said, the connection counts while it is open.
  *
- * Answers are lines of base/core/wire.h.  The monitor never waits for a peer: what does not read is cut.
+ * Answers are lines of base/core/wire.h; E offset has the text "accepted N".  The monitor never waits for a peer:
+ * what does not read is cut.  A connection that is closed without a word was one too many, or its monitor was
+ * killed: the caller looks at the record, and may try again, as every act may be repeated.
  */
 #ifndef SG_GUEST_CTL_H
 #define SG_GUEST_CTL_H
@@ -29,13 +33,16 @@
 enum {
     CTL_ACT_MAX = 96 * 1024 + 64, /* longest act, LF included: base64 of GUEST_WRITE_MAX */
     CTL_CONNECTIONS = 32,         /* at a time; more are refused by closing them */
+    CTL_ANSWER_MS = 10000,        /* patience of a caller with a monitor */
     GUEST_WRITE_MAX = 72 * 1024,  /* bytes of input in one `write` */
 };
 
-/* Connects to the monitor of the record in dir and says what for.  The descriptor, or -1 with *f: NO_INPUT when
- * the program was started without anything to control, FINISHED when its monitor is gone. */
+/* Connects to the monitor of the record in dir and says what for.  The descriptor (CLOEXEC, does not block), or -1
+ * with *f: NO_INPUT when the record has no socket, FINISHED when its monitor is gone. */
 int ctl_connect(int dir, char what, struct guest_fail *f);
-/* One act and its answer line (without LF) of at most SG_WIRE_LINE_MAX; false with *f. */
-bool ctl_act(int dir, const char *act, size_t len, struct sg_wire_line *answer, struct guest_fail *f);
+/* One act (text of printf, without LF), and its answer: an A or a K line.  False with *f, also for an E line, and
+ * when the monitor says nothing for CTL_ANSWER_MS. */
+__attribute__((format(printf, 4, 5))) bool ctl_act(int dir, struct sg_wire_line *answer, struct guest_fail *f,
+                                                   const char *act, ...);
 
 #endif
