@@ -13,7 +13,14 @@ struct monitor_spec {
     uint64_t retain;
     char *const *argv;
     char **env;
-    int bell; /* write end of a pipe that gets a byte at every change of the record; -1 for none */
+    int bell;            /* write end of a pipe that gets a byte at every change of the record; -1 for none */
+    uint16_t cols, rows; /* of the program's terminal; 0: it gets pipes */
+    bool input_open;     /* more input may come over `ctl`; a terminal's input always is */
+    const unsigned char *input; /* what the program reads first, borrowed; may be NULL */
+    size_t input_len;           /* at most SG_CARRIER_SPOOL */
+    bool lossless;              /* output pauses the program when `retain` bytes are not acknowledged */
+    uint64_t lease_ms;          /* ends the tree unless renewed within; 0: none */
+    uint64_t unattended_ms;     /* ends the tree so long after the last watcher has left; 0: never */
 };
 
 /* What the monitor tells its starter through the status pipe when nothing was executed; on success the pipe
