@@ -11,7 +11,7 @@ struct ask {
     struct relay_args args;
     size_t fixed_args; /* without --wait-ms */
     json_t *env;
-    bool sudo, retry_all;
+    bool sudo, retry_all, unsent_only;
     int64_t wait_ms, started_ms, retry_ms, backoff_ms;
     struct guest_call *call;
     struct sg_timer *timer;
@@ -20,6 +20,8 @@ struct ask {
     struct sg_wire_process *list;
     size_t n, cap;
     bool list_failed;
+    bool has_input;
+    struct process_input input;
     ask_done_fn *done;
     void *arg;
 };
@@ -51,6 +53,8 @@ static void finish(struct ask *a, const struct sg_wire_line *line, const struct 
                              .h = a->h,
                              .list = a->list,
                              .n = a->n,
+                             .has_input = a->has_input,
+                             .input = a->input,
                              .e = e,
                              .retried = a->retried};
     ask_cancel(a);
@@ -83,6 +87,9 @@ static bool on_line(void *arg, const struct sg_wire_line *line)
     if (line->kind == SG_WIRE_HELLO) {
         a->hello = true;
         a->h = line->process;
+    } else if (line->kind == SG_WIRE_ACCEPTED) {
+        a->has_input = true;
+        a->input = (struct process_input){line->accepted, line->room, line->closed, line->unwanted};
     } else if (line->kind == SG_WIRE_PROCESS && !add_process(a, &line->process)) {
         a->list_failed = true;
     }
@@ -107,6 +114,7 @@ static bool launch(struct ask *a, struct sg_error *e)
         return false;
     }
     a->hello = false;
+    a->has_input = false;
     a->n = 0;
     a->list_failed = false;
     struct guest_args g = {.session_id = a->session.session_id,
@@ -171,6 +179,8 @@ static void on_end(void *arg, const struct sg_wire_line *line, bool hello, const
     }
     mine = *e;
     bool retry = a->retry_all ? !is_over(mine.code) : relay_may_retry(&mine);
+    if (a->unsent_only && mine.outcome != SG_NOT_SENT && mine.outcome != SG_NOT_STARTED)
+        retry = false;
     if (!(retry && again(a, &mine)))
         finish(a, NULL, &mine);
 }
@@ -190,6 +200,7 @@ struct ask *ask_start(struct relay *r, const struct ask_spec *s, ask_done_fn *do
     a->env = json_incref(s->env);
     a->sudo = s->sudo;
     a->retry_all = s->retry_all;
+    a->unsent_only = s->unsent_only;
     a->wait_ms = s->wait_ms;
     a->retry_ms = s->retry_ms;
     a->started_ms = sg_mono_ms();

@@ -73,6 +73,8 @@ struct ask_answer {
     struct sg_wire_process h;           /* it */
     const struct sg_wire_process *list; /* the P lines */
     size_t n;
+    bool has_input; /* an A line was seen */
+    struct process_input input;
     const struct sg_error *e; /* line NULL or E */
     bool retried;             /* an earlier attempt may have taken effect */
 };
@@ -86,6 +88,7 @@ struct ask_spec {
     int64_t wait_ms;  /* >= 0: --wait-ms is added, less on every retry */
     int64_t retry_ms; /* 0: asked once */
     bool retry_all;   /* also after an E line and after failures that look final */
+    bool unsent_only; /* only while it is known that nothing has begun */
 };
 
 /* done is called once, later; NULL with *e when it cannot begin. */
@@ -96,9 +99,23 @@ void ask_cancel(struct ask *a);
 /* ---- starting ---- */
 
 /* Checks what the guest could not be told (NUL, ids, names) and builds `verb` with all its arguments.
- * max_output -1: none. */
+ * max_output -1: none.  input_file: the name under which the input is uploaded, NULL: it travels along. */
 SG_MUST_CHECK enum sg_code start_args(const struct process_spec *s, const char *verb, int64_t max_output,
-                                      struct relay_args *out, struct sg_error *e);
+                                      const char *input_file, struct relay_args *out, struct sg_error *e);
+
+/* Input too long for an argument: uploaded before the start, which takes the file away. */
+enum { STAGE_NAME = 32 };
+bool stage_needed(const struct process_spec *s);
+/* A name for it; false without randomness. */
+bool stage_name(char name[STAGE_NAME]);
+struct stage;
+typedef void stage_done_fn(void *arg, const struct sg_error *e);
+/* Copies the input; done once, later.  The outcome of a failure is not_started at most: no program was asked for
+ * yet.  NULL with *e when it cannot begin. */
+struct stage *stage_start(struct relay *r, const struct process_spec *s, const char *name,
+                          stage_done_fn *done, void *arg, struct sg_error *e);
+void stage_cancel(struct stage *st);
+
 /* Asks until it is known whether `id` runs.  done: p when it does; else e, made from `why`: not_started, or
  * unknown when nobody could be asked. */
 struct ask *settle_start(struct relay *r, const struct relay_session *s, const char *id, ask_done_fn *done,

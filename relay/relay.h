@@ -86,15 +86,20 @@ struct process_spec {
     json_t *env;             /* object of strings or NULL */
     bool env_replace;
     bool sudo;
-    int64_t timeout_ms;   /* 0: none */
-    int64_t retain_bytes; /* 0: the default */
-    bool lossless;        /* the program pauses when so much is kept unacknowledged */
-    unsigned cols, rows;  /* of its terminal; 0: none */
-    bool input_open;      /* takes input until it is closed */
-    const void *input;    /* given to it at once, then the end unless input_open; NULL: none; borrowed */
-    size_t input_len;
+    int64_t timeout_ms;    /* 0: none */
+    int64_t retain_bytes;  /* 0: the default */
+    bool lossless;         /* the program pauses when so much is kept unacknowledged */
+    unsigned cols, rows;   /* of its terminal; 0: none */
+    bool input_open;       /* takes input until it is closed */
+    const void *input;     /* given to it at once, then the end unless input_open; NULL: none; copied */
+    size_t input_len;      /* PROCESS_INPUT_MAX at most */
     int64_t lease_ms;      /* ends unless the lease is renewed; 0: none */
     int64_t unattended_ms; /* ends so long after the last client left; 0: never */
+};
+enum {
+    PROCESS_INPUT_MAX = 1024 * 1024, /* input given at the start */
+    PROCESS_WRITE_MAX = 72 * 1024, /* input that travels with a call; more is uploaded first: one call more */
+    PROCESS_SIDE_MAX = 1000,       /* columns or rows of a terminal */
 };
 /* Hash of everything that makes the process what it is: the same id with another hash is a conflict. hex[65].
  */
@@ -143,5 +148,50 @@ SG_MUST_CHECK enum sg_code process_signal(struct relay *r, const struct relay_se
                                           process_act_fn *done, void *arg, struct sg_error *e);
 SG_MUST_CHECK enum sg_code process_remove(struct relay *r, const struct relay_session *s, const char *id,
                                           process_act_fn *done, void *arg, struct sg_error *e);
+
+/* ---- acts on a process's input, terminal and scope: each one upstream call ----
+ *
+ * Tried again where the answer was lost, because twice is as good as once.  PROCESS_FINISHED when it has ended.
+ * `sudo` as above. */
+
+struct process_target {
+    struct relay_session session;
+    const char *id;
+    bool sudo;
+};
+
+/* Where the input stands afterwards. */
+struct process_input {
+    uint64_t accepted, room;
+    bool closed;   /* everything was accepted and the program gets its end of file */
+    bool unwanted; /* the program takes no more */
+};
+typedef void process_input_fn(void *arg, const struct process_input *in, const struct sg_error *e);
+/* Input at `offset`, without a carrier: what is below the accepted position is passed over; no more is taken than
+ * there is room for.  STDIN_OFFSET (with e->accepted) beyond it; STDIN_CLOSED.  len: 1..PROCESS_WRITE_MAX. */
+SG_MUST_CHECK enum sg_code process_write(struct relay *r, const struct process_target *t, uint64_t offset,
+                                         const void *data, size_t len, process_input_fn *done, void *arg,
+                                         struct sg_error *e);
+/* End of input after `offset` bytes. */
+SG_MUST_CHECK enum sg_code process_close_input(struct relay *r, const struct process_target *t,
+                                               uint64_t offset, process_input_fn *done, void *arg,
+                                               struct sg_error *e);
+/* 1..PROCESS_SIDE_MAX each.  UNSUPPORTED without a terminal. */
+SG_MUST_CHECK enum sg_code process_resize(struct relay *r, const struct process_target *t, unsigned cols,
+                                          unsigned rows, process_act_fn *done, void *arg, struct sg_error *e);
+/* The signal to the tree now, KILL to what is left of it after the grace.  Asked once, unless it was not sent. */
+SG_MUST_CHECK enum sg_code process_cancel(struct relay *r, const struct process_target *t, int signal_number,
+                                          int64_t grace_ms, process_act_fn *done, void *arg,
+                                          struct sg_error *e);
+/* Output before these offsets was received.  UNSUPPORTED unless its retention is lossless. */
+SG_MUST_CHECK enum sg_code process_ack(struct relay *r, const struct process_target *t,
+                                       const uint64_t received[2], process_act_fn *done, void *arg,
+                                       struct sg_error *e);
+/* The lease from now on; 0: none any more. */
+SG_MUST_CHECK enum sg_code process_lease(struct relay *r, const struct process_target *t, int64_t ttl_ms,
+                                         process_act_fn *done, void *arg, struct sg_error *e);
+/* How long after the last client left it ends; 0: never. */
+SG_MUST_CHECK enum sg_code process_unattended(struct relay *r, const struct process_target *t, int64_t ms,
+                                              process_act_fn *done, void *arg, struct sg_error *e);
 
 #endif

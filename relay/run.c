@@ -24,6 +24,10 @@ struct run {
     struct guest_call *call;
     struct follower *follower;
     struct ask *settle;
+    struct stage *stage;    /* the input is on its way; the call waits for it */
+    struct relay_args args; /* meanwhile */
+    json_t *env;
+    bool sudo;
     struct sg_timer *timer;
     struct sg_error why; /* the call was lost because of */
     run_done_fn *done;
@@ -37,6 +41,8 @@ static void destroy(struct relay_obj *o)
     sg_buf_free(&r->out[0]);
     sg_buf_free(&r->out[1]);
     sg_timer_free(r->timer);
+    args_free(&r->args);
+    json_decref(r->env);
     free(r);
 }
 
@@ -49,6 +55,9 @@ static void drop(struct run *r)
         follower_close(r->follower);
     if (r->settle)
         ask_cancel(r->settle);
+    if (r->stage)
+        stage_cancel(r->stage);
+    r->stage = NULL;
     r->call = NULL;
     r->follower = NULL;
     r->settle = NULL;
@@ -339,20 +348,46 @@ static void abandon(struct relay_obj *o, const struct sg_error *e)
     fail((struct run *)o, e);
 }
 
-static bool first_call(struct run *r, const struct process_spec *s, struct sg_error *e)
+static bool first_call(struct run *r, struct sg_error *e)
 {
-    struct relay_args args;
-    if (start_args(s, "run", (int64_t)r->max_output, &args, e))
-        return false;
     struct guest_args g = {.session_id = r->session.session_id,
                            .arch = r->session.arch,
-                           .args = (const char *const *)args.v,
-                           .env = s->env,
-                           .sudo = s->sudo};
+                           .args = (const char *const *)r->args.v,
+                           .env = r->env,
+                           .sudo = r->sudo};
     struct guest_events ev = {.on_line = on_line, .on_end = on_end};
     r->call = guest_call_start(relay_guestlink(r->obj.relay), &g, &ev, r, e);
-    args_free(&args);
+    args_free(&r->args);
     return r->call != NULL;
+}
+
+static void on_staged(void *arg, const struct sg_error *e)
+{
+    struct run *r = arg;
+    struct sg_error mine;
+    r->stage = NULL;
+    if (e)
+        fail(r, e);
+    else if (!first_call(r, &mine))
+        fail(r, &mine);
+}
+
+static bool begin(struct run *r, const struct process_spec *s, struct sg_error *e)
+{
+    char file[STAGE_NAME];
+    bool staged = stage_needed(s);
+    if (staged && !stage_name(file)) {
+        sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "no randomness for a name");
+        return false;
+    }
+    if (start_args(s, "run", (int64_t)r->max_output, staged ? file : NULL, &r->args, e))
+        return false;
+    r->env = json_incref(s->env);
+    r->sudo = s->sudo;
+    if (!staged)
+        return first_call(r, e);
+    r->stage = stage_start(r->obj.relay, s, file, on_staged, r, e);
+    return r->stage != NULL;
 }
 
 struct run *run_start(struct relay *relay, const struct process_spec *s, size_t max_output, int64_t wait_ms,
@@ -376,7 +411,7 @@ struct run *run_start(struct relay *relay, const struct process_spec *s, size_t 
         drop(r);
         return NULL;
     }
-    if (!first_call(r, s, e)) {
+    if (!begin(r, s, e)) {
         drop(r);
         return NULL;
     }

@@ -1,8 +1,10 @@
 #include "relay/internal.h"
 
+#include "base/core/b64.h"
 #include "base/crypto.h"
 #include "base/json.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +33,12 @@ static void chain_number(struct chain *c, char tag, int64_t n)
     chain_add(c, tag, be, sizeof be);
 }
 
+/* Nothing to read is the same as no input. */
+static bool has_input(const struct process_spec *s)
+{
+    return s->input && s->input_len;
+}
+
 static bool spec_hash(const struct process_spec *s, char hex[65])
 {
     struct chain c = {0};
@@ -49,6 +57,19 @@ static bool spec_hash(const struct process_spec *s, char hex[65])
     chain_number(&c, 'f', (s->env_replace ? 1 : 0) | (s->sudo ? 2 : 0));
     chain_number(&c, 't', s->timeout_ms);
     chain_number(&c, 'r', s->retain_bytes);
+    /* Each only where it is given, so that a spec without any of them keeps the hash it always had. */
+    if (s->lossless)
+        chain_number(&c, 'l', 1);
+    if (s->cols || s->rows)
+        chain_number(&c, 'p', (int64_t)s->cols << 16 | s->rows);
+    if (s->input_open)
+        chain_number(&c, 'o', 1);
+    if (has_input(s))
+        chain_add(&c, 'i', s->input, s->input_len);
+    if (s->lease_ms)
+        chain_number(&c, 's', s->lease_ms);
+    if (s->unattended_ms)
+        chain_number(&c, 'u', s->unattended_ms);
     sg_hex(hex, c.digest, sizeof c.digest);
     return true;
 }
@@ -96,6 +117,10 @@ static enum sg_code check(const struct process_spec *s, struct sg_error *e)
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/argv", "needs a program");
     if (s->env && !json_is_object(s->env))
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/env", "must be an object");
+    if (!s->cols != !s->rows || s->cols > PROCESS_SIDE_MAX || s->rows > PROCESS_SIDE_MAX)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/pty", "1 to %d columns and rows", PROCESS_SIDE_MAX);
+    if (s->input_len > PROCESS_INPUT_MAX)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/stdin", "at most %d bytes", PROCESS_INPUT_MAX);
     return s->env ? check_env(s->env, e) : SG_OK;
 }
 
@@ -137,8 +162,49 @@ static void add_env(struct relay_args *a, const struct process_spec *s)
     }
 }
 
+static void add_number(struct relay_args *a, const char *option, int64_t n)
+{
+    if (n <= 0)
+        return;
+    args_add(a, option);
+    args_addu(a, (uint64_t)n);
+}
+
+static void add_input(struct relay_args *a, const struct process_spec *s, const char *input_file)
+{
+    if (s->cols) {
+        char size[24];
+        (void)snprintf(size, sizeof size, "%ux%u", s->cols, s->rows);
+        args_add(a, "--pty");
+        args_add(a, size);
+    }
+    if (s->input_open)
+        args_add(a, "--input-open");
+    if (!has_input(s))
+        return;
+    if (input_file) {
+        args_add(a, "--input-file");
+        args_add(a, input_file);
+        return;
+    }
+    args_add(a, "--input-data");
+    char *text = malloc(SG_B64_LEN(s->input_len) + 1);
+    if (text) {
+        text[sg_b64_encode(text, s->input, s->input_len)] = '\0';
+        args_add(a, text);
+    } else {
+        a->failed = true;
+    }
+    free(text);
+}
+
+bool stage_needed(const struct process_spec *s)
+{
+    return has_input(s) && s->input_len > PROCESS_WRITE_MAX;
+}
+
 enum sg_code start_args(const struct process_spec *s, const char *verb, int64_t max_output,
-                        struct relay_args *out, struct sg_error *e)
+                        const char *input_file, struct relay_args *out, struct sg_error *e)
 {
     char hash[65];
     *out = (struct relay_args){0};
@@ -150,14 +216,13 @@ enum sg_code start_args(const struct process_spec *s, const char *verb, int64_t 
     args_add(out, "--spec");
     args_add(out, hash);
     add_cwd(out, s);
-    if (s->timeout_ms > 0) {
-        args_add(out, "--timeout-ms");
-        args_addu(out, (uint64_t)s->timeout_ms);
-    }
-    if (s->retain_bytes > 0) {
-        args_add(out, "--retain");
-        args_addu(out, (uint64_t)s->retain_bytes);
-    }
+    add_number(out, "--timeout-ms", s->timeout_ms);
+    add_number(out, "--retain", s->retain_bytes);
+    if (s->lossless)
+        args_add(out, "--lossless");
+    add_number(out, "--lease-ms", s->lease_ms);
+    add_number(out, "--unattended-ms", s->unattended_ms);
+    add_input(out, s, input_file);
     add_env(out, s);
     if (max_output >= 0) {
         args_add(out, "--max-output");

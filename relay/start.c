@@ -58,6 +58,9 @@ struct start {
     struct relay *relay;
     struct session_copy session;
     char id[SG_WIRE_ID_MAX + 1];
+    struct relay_args args; /* kept while the input is on its way */
+    json_t *env;
+    bool sudo;
     struct sg_error why; /* the first answer was lost because of */
     process_start_fn *done;
     void *arg;
@@ -66,6 +69,8 @@ struct start {
 static void start_free(struct start *s)
 {
     session_free(&s->session);
+    args_free(&s->args);
+    json_decref(s->env);
     free(s);
 }
 
@@ -133,34 +138,52 @@ static void on_started(void *arg, const struct ask_answer *a)
     }
 }
 
+static bool launch(struct start *s, struct sg_error *e)
+{
+    struct relay_session session = {s->session.session_id, s->session.arch, s->session.cwd};
+    struct ask_spec ask = {
+        .session = &session, .args = &s->args, .env = s->env, .sudo = s->sudo, .wait_ms = -1};
+    return ask_start(s->relay, &ask, on_started, s, e) != NULL;
+}
+
+static void on_staged(void *arg, const struct sg_error *e)
+{
+    struct start *s = arg;
+    struct sg_error mine;
+    if (e)
+        finish(s, NULL, e);
+    else if (!launch(s, &mine))
+        finish(s, NULL, &mine);
+}
+
 enum sg_code process_start(struct relay *r, const struct process_spec *spec, process_start_fn *done,
                            void *arg, struct sg_error *e)
 {
-    struct relay_args args;
-    enum sg_code code = start_args(spec, "start", -1, &args, e);
-    if (code)
-        return code;
+    struct sg_error mine;
+    char file[STAGE_NAME];
+    bool staged = stage_needed(spec);
+    if (staged && !stage_name(file))
+        return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "no randomness for a name");
     struct start *s = calloc(1, sizeof *s);
     if (!s || !session_copy(&s->session, &spec->session)) {
-        args_free(&args);
-        code = sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory to start a process");
+        sg_fail(&mine, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory to start a process");
         goto fail;
     }
+    if (start_args(spec, "start", -1, staged ? file : NULL, &s->args, &mine))
+        goto fail;
     s->relay = r;
+    s->env = json_incref(spec->env);
+    s->sudo = spec->sudo;
     (void)snprintf(s->id, sizeof s->id, "%s", spec->id);
     s->done = done;
     s->arg = arg;
-    struct ask_spec ask = {
-        .session = &spec->session, .args = &args, .env = spec->env, .sudo = spec->sudo, .wait_ms = -1};
-    struct sg_error mine;
-    if (ask_start(r, &ask, on_started, s, &mine))
+    if (staged ? stage_start(r, spec, file, on_staged, s, &mine) != NULL : launch(s, &mine))
         return SG_OK;
-    if (e)
-        *e = mine;
-    code = mine.code;
 
 fail:
     if (s)
         start_free(s);
-    return code;
+    if (e)
+        *e = mine;
+    return mine.code;
 }

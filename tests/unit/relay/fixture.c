@@ -21,6 +21,7 @@ int fixture_close(void **state)
     (void)state;
     relay_free(relay);
     fake_turns(&fake, 4);
+    fake_files_reset();
     int left = fake.live;
     sg_loop_free(loop);
     fake_free(&fake);

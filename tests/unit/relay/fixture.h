@@ -3,6 +3,7 @@
 #define SG_TESTS_RELAY_FIXTURE_H
 
 #include "relay/relay.h"
+#include "tests/support/fake_files.h"
 #include "tests/support/fake_guestlink.h"
 
 extern struct sg_loop *loop;
