@@ -273,6 +273,8 @@ static char *request_text(const struct vercel_command *cmd)
               !json_object_set_new(o, "wait", json_true()) && !json_object_set_new(o, "logs", json_true());
     if (ok && cmd->cwd)
         ok = !json_object_set_new(o, "cwd", json_string(cmd->cwd));
+    if (ok && cmd->attach_stdin)
+        ok = !json_object_set_new(o, "attachStdin", json_true());
     if (ok && cmd->timeout_ms > 0)
         ok = !json_object_set_new(o, "timeout", json_integer(cmd->timeout_ms));
     char *text = ok ? json_dumps(o, JSON_COMPACT) : NULL;
