@@ -2,9 +2,9 @@
 
 enum cursor_verdict cursor_take(struct cursor *c, const struct sg_wire_line *line, struct cursor_step *step)
 {
-    if (line->channel != 1 && line->channel != 2)
-        return CURSOR_HOLE; /* no terminal was asked for */
-    int s = line->channel == 1 ? 0 : 1;
+    if (line->channel < 1 || line->channel > 3)
+        return CURSOR_HOLE;
+    int s = line->channel == 2 ? 1 : 0; /* a terminal's bytes take the place of stdout */
     if (c->only >= 0 && c->only != s)
         return CURSOR_OLD;
     uint64_t end = line->kind == SG_WIRE_GAP ? line->to : line->offset + line->len;

@@ -7,7 +7,7 @@
 #include "base/core/wire.h"
 
 struct cursor {
-    uint64_t pos[2]; /* next byte wanted of stdout and stderr */
+    uint64_t pos[2]; /* next byte wanted of stdout (or the terminal) and stderr */
     int only;        /* -1: both; else the other stream's lines are ignored */
 };
 

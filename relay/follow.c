@@ -15,7 +15,7 @@ struct follower {
     void *arg;
     struct cursor at;
 
-    bool bounded;
+    bool bounded, gaps, attend;
     uint64_t limit_left; /* bounded: bytes that may still be delivered */
     uint64_t target[2];  /* bounded: the ends at hello */
     int64_t wait_until;  /* bounded */
@@ -176,7 +176,7 @@ static void take_hello(struct follower *f, const struct sg_wire_process *h)
     }
     for (int s = 0; f->bounded && s < 2; s++) {
         f->target[s] = h->end[s];
-        if ((f->at.only >= 0 && f->at.only != s) || f->at.pos[s] >= h->oldest[s])
+        if (f->gaps || (f->at.only >= 0 && f->at.only != s) || f->at.pos[s] >= h->oldest[s])
             continue;
         sg_fail(&e, SG_E_OUTPUT_EVICTED, SG_FINISHED, "the output before offset %llu is no longer kept",
                 (unsigned long long)h->oldest[s]);
@@ -217,7 +217,7 @@ static void take_data(struct follower *f, const struct cursor_step *step)
 static void take_gap(struct follower *f, const struct cursor_step *step)
 {
     progressed(f);
-    if (!f->bounded) {
+    if (!f->bounded || f->gaps) {
         f->ev.on_gap(f->arg, step->stream, step->offset, step->to);
         return;
     }
@@ -284,7 +284,8 @@ static int64_t lived_ms(const struct follower *f)
 static void take_more(struct follower *f)
 {
     if (f->bounded) {
-        f->target[0] = f->target[0] < f->p.end[0] ? f->target[0] : f->p.end[0];
+        for (int s = 0; s < 2; s++)
+            f->target[s] = f->target[s] < f->p.end[s] ? f->target[s] : f->p.end[s];
         if (cursor_at(&f->at, f->target) || f->limit_left == 0) {
             end_well(f);
             return;
@@ -343,6 +344,8 @@ static void build_args(struct follower *f, struct relay_args *a)
     args_addu(a, f->at.pos[0]);
     args_add(a, "--stderr");
     args_addu(a, f->at.pos[1]);
+    if (f->attend)
+        args_add(a, "--attend");
     if (!f->bounded)
         return;
     if (f->at.only >= 0) {
@@ -411,6 +414,11 @@ void follower_resume(struct follower *f)
     }
 }
 
+const struct sg_wire_process *follower_known(const struct follower *f)
+{
+    return &f->p;
+}
+
 void follower_close(struct follower *f)
 {
     if (f->closed)
@@ -457,6 +465,8 @@ struct follower *follower_open(struct relay *r, const struct follow_spec *s, con
     f->arg = arg;
     f->at = (struct cursor){.pos = {s->offset[0], s->offset[1]}, .only = s->only};
     f->bounded = s->bounded;
+    f->gaps = s->gaps;
+    f->attend = s->attend;
     f->limit_left = s->bounded && s->limit ? s->limit : UINT64_MAX;
     f->wait_until = sg_mono_ms() + (s->wait_ms > 0 ? s->wait_ms : 0);
     f->timer = sg_timer_new(relay_loop(r), on_timer, f);

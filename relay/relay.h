@@ -26,6 +26,7 @@ struct relay_limits {
     int64_t linger_ms;          /* 10 s: a feed that nobody reads is kept for so long */
     int64_t quiet_ms;   /* 30 s: a process that said nothing for so long shares a stream with others */
     int64_t ring_total; /* 64 MiB: bytes in all rings together */
+    int64_t input_idle_ms; /* 60 s: a carrier of input on which nothing was sent for so long is given up */
 };
 void relay_set_limits(struct relay *r, const struct relay_limits *l);
 
@@ -44,7 +45,7 @@ struct relay_process { /* what is known of a process */
 struct follower_events {
     /* First, and once only: the process exists; its state and offsets. */
     void (*on_hello)(void *arg, const struct sg_wire_process *p);
-    /* Bytes at `offset` of stream 0 (stdout) or 1 (stderr): contiguous, none twice.  They are taken either
+    /* Bytes at `offset` of stream 0 (stdout, or a terminal) or 1 (stderr): contiguous, none twice.  They are taken either
      * way; false pauses what follows until follower_resume. */
     bool (*on_data)(void *arg, int stream, uint64_t offset, const void *data, size_t len);
     /* from..to are no longer kept; the next byte is at `to`.  Not for bounded reads: those end with
@@ -65,6 +66,9 @@ struct follow_spec {
     bool bounded;    /* a read: deliver what is there (at most limit), do not wait for the end */
     uint64_t limit;  /* bounded: bytes at most; 0: all up to the end at hello time */
     int64_t wait_ms; /* bounded: wait this long for a first byte or the exit */
+    bool gaps;       /* bounded: tell gaps instead of ending with OUTPUT_EVICTED */
+    bool attend;     /* counts as somebody who is attached to the process */
+    bool lively;     /* of a reader: it waits for answers to keystrokes, so the process keeps a stream of its own */
 };
 
 struct follower;
@@ -73,6 +77,8 @@ struct follower;
 struct follower *follower_open(struct relay *r, const struct follow_spec *s, const struct follower_events *ev,
                                void *arg, struct sg_error *e);
 void follower_resume(struct follower *f);
+/* What the newest hello and the exit said; all zero before the first hello. */
+const struct sg_wire_process *follower_known(const struct follower *f);
 /* No further callbacks; may be called inside any callback, and must be called once, after on_end too. */
 void follower_close(struct follower *f);
 
