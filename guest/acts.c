@@ -1,6 +1,11 @@
 #include "guest/acts.h"
 
+#include "base/core/b64.h"
+#include "base/core/carrier.h"
+#include "guest/ctl.h"
+#include "guest/files.h"
 #include "guest/follow.h"
+#include "guest/libc.h"
 #include "guest/out.h"
 #include "guest/start.h"
 #include "guest/tree.h"
@@ -8,6 +13,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +23,7 @@
 enum {
     START_WAIT_MS = 10000, /* for another call's start of the same id to be decided */
     REMOVE_WAIT_MS = 5000, /* for a killed process's monitor to finish its record */
+    ORPHAN_LOOK_MS = 20,
 };
 
 static bool no_record(struct guest_fail *f)
@@ -82,6 +90,8 @@ static bool start_and_show(const struct guest_root *root, int session, const str
     enum start_result res = start_program(root, session, a->id, a->spec, m, &dir, f);
     if (m->bell >= 0)
         close(m->bell);
+    if (a->input_file)
+        (void)unlinkat(root->fd, a->input_file, 0);
     bool ok = res != START_FAILED;
     if (ok && (res == START_OLD || a->command == CMD_START)) {
         ok = record_wait(dir, a->id, false, guest_now_ms() + START_WAIT_MS, &rec, f);
@@ -102,6 +112,24 @@ static bool start_and_show(const struct guest_root *root, int session, const str
     return ok;
 }
 
+/* What the program reads first.  An upload stays where it is until the record is placed, so that whoever asks again
+ * finds one of both; it is not needed any more when the record is there. */
+static bool first_input(const struct guest_root *root, int session, const struct guest_args *a,
+                        unsigned char **data, size_t *len, struct guest_fail *f)
+{
+    if (a->data) {
+        size_t n = strlen(a->data);
+        *data = malloc(n);
+        if (!*data)
+            return guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+        *len = (size_t)sg_b64_decode(*data, a->data, n); /* args_parse has seen that it can be */
+        return true;
+    }
+    if (!a->input_file || upload_read(root, a->input_file, SG_CARRIER_SPOOL, data, len, f))
+        return true;
+    return f->code == SG_WF_FILE && libc_exists(session, a->id);
+}
+
 bool act_start(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
 {
     int session = session_for(root, a, true, f);
@@ -109,7 +137,10 @@ bool act_start(const struct guest_root *root, const struct guest_args *a, struct
         return false;
     char **env = program_env(a);
     int bell[2] = {-1, -1};
+    unsigned char *input = NULL;
+    size_t input_len = 0;
     bool ok = env || guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+    ok = ok && first_input(root, session, a, &input, &input_len, f);
     if (ok && a->command == CMD_RUN && pipe2(bell, O_CLOEXEC | O_NONBLOCK))
         ok = guest_failed(f, SG_WF_INTERNAL, errno, "pipe");
     if (ok) {
@@ -119,9 +150,18 @@ bool act_start(const struct guest_root *root, const struct guest_args *a, struct
                                  .retain = a->retain,
                                  .argv = a->argv,
                                  .env = env,
-                                 .bell = bell[1]};
+                                 .bell = bell[1],
+                                 .cols = (uint16_t)a->cols,
+                                 .rows = (uint16_t)a->rows,
+                                 .input_open = a->input_open,
+                                 .input = input,
+                                 .input_len = input_len,
+                                 .lossless = a->lossless,
+                                 .lease_ms = a->lease_ms,
+                                 .unattended_ms = a->unattended_ms};
         ok = start_and_show(root, session, a, &m, bell[0], f);
     }
+    free(input);
     if (bell[0] >= 0)
         close(bell[0]);
     close(session);
@@ -138,7 +178,7 @@ bool act_follow(const struct guest_root *root, const struct guest_args *a, struc
     struct follow_spec fs = {
         .offset = {a->offset[0], a->offset[1]},
         .read = a->has_limit || a->has_wait || a->only,
-        .only = a->only,
+        .only = (unsigned)a->only,
         .limit = a->has_limit ? a->limit : GUEST_FOLLOW_BYTES,
         .wait_ms = a->wait_ms < GUEST_WAIT_MAX_MS ? a->wait_ms : GUEST_WAIT_MAX_MS,
         .max_output = INT64_MAX,
@@ -276,6 +316,82 @@ bool act_signal(const struct guest_root *root, const struct guest_args *a, struc
     struct record rec;
     bool ok = record_live(dir, a->id, &rec, f) && (a->only_program ? signal_program(&rec, (int)a->signal, f)
                                                                    : signal_tree(&rec, (int)a->signal, f));
+    close(dir);
+    if (ok)
+        out_kind(SG_WIRE_OK, NULL);
+    return ok;
+}
+
+/* ---- controls ---- */
+
+int act_record(const struct guest_root *root, const struct guest_args *a, struct record *rec,
+               struct guest_fail *f)
+{
+    int dir = record_for(root, a, f);
+    if (dir < 0 || record_live(dir, a->id, rec, f))
+        return dir;
+    close(dir);
+    return -1;
+}
+
+void act_why(int dir, const char *id, struct guest_fail *f)
+{
+    struct record rec;
+    struct guest_fail unread;
+    if (f->code != SG_WF_FINISHED && record_load(dir, id, &rec, &unread) && !rec.alive)
+        (void)finished(f);
+}
+
+static bool control(int dir, const struct guest_args *a, struct sg_wire_line *answer, struct guest_fail *f)
+{
+    switch (a->command) {
+    case CMD_WRITE:
+        return ctl_act(dir, answer, f, "W %" PRIu64 " %s", a->at, a->data);
+    case CMD_CLOSE:
+        return ctl_act(dir, answer, f, "C %" PRIu64, a->at);
+    case CMD_RESIZE:
+        return ctl_act(dir, answer, f, "R %" PRIu64 " %" PRIu64, a->cols, a->rows);
+    case CMD_CANCEL:
+        return ctl_act(dir, answer, f, "T %" PRIu64 " %" PRIu64, a->signal, a->grace_ms);
+    case CMD_ACK:
+        return ctl_act(dir, answer, f, "K %" PRIu64 " %" PRIu64, a->offset[0], a->offset[1]);
+    case CMD_LEASE:
+        return ctl_act(dir, answer, f, "L %" PRIu64, a->lease_ms);
+    default:
+        return ctl_act(dir, answer, f, "U %" PRIu64, a->unattended_ms);
+    }
+}
+
+/* Of a program whose monitor was killed, so that nobody but us can wait for the grace to pass. */
+static bool cancel_orphan(const struct record *rec, const struct guest_args *a, struct guest_fail *f)
+{
+    uint64_t grace = a->grace_ms < GUEST_WAIT_MAX_MS ? a->grace_ms : GUEST_WAIT_MAX_MS;
+    uint64_t end = guest_now_ms() + grace;
+    if (!signal_tree(rec, (int)a->signal, f))
+        return false;
+    while (guest_now_ms() < end && proc_start_time((pid_t)rec->p.pid) == rec->program_start)
+        (void)poll(NULL, 0, ORPHAN_LOOK_MS);
+    struct guest_fail rest;
+    if (signal_tree(rec, SIGKILL, &rest) || rest.code == SG_WF_FINISHED)
+        return true;
+    *f = rest;
+    return false;
+}
+
+bool act_control(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
+{
+    struct record rec;
+    struct sg_wire_line answer;
+    int dir = act_record(root, a, &rec, f);
+    if (dir < 0)
+        return false;
+    bool ok = control(dir, a, &answer, f);
+    if (ok && answer.kind == SG_WIRE_ACCEPTED)
+        out_line(&answer);
+    if (!ok)
+        act_why(dir, a->id, f);
+    if (!ok && a->command == CMD_CANCEL && f->code == SG_WF_FINISHED && rec.p.state == SG_PS_UNKNOWN)
+        ok = cancel_orphan(&rec, a, f);
     close(dir);
     if (ok)
         out_kind(SG_WIRE_OK, NULL);

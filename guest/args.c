@@ -1,6 +1,8 @@
 #include "guest/args.h"
 
+#include "base/core/b64.h"
 #include "base/core/num.h"
+#include "guest/ctl.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,14 +13,24 @@
 #define BIT(c) (1u << (c))
 enum {
     STARTS = BIT(CMD_RUN) | BIT(CMD_START),
-    NAMED = STARTS | BIT(CMD_FOLLOW) | BIT(CMD_STATUS) | BIT(CMD_SIGNAL) | BIT(CMD_SETTLE) | BIT(CMD_REMOVE),
+    CONTROLS = BIT(CMD_INPUT) | BIT(CMD_WRITE) | BIT(CMD_CLOSE) | BIT(CMD_RESIZE) | BIT(CMD_CANCEL) |
+               BIT(CMD_ACK) | BIT(CMD_LEASE) | BIT(CMD_UNATTENDED),
+    NAMED = STARTS | BIT(CMD_FOLLOW) | BIT(CMD_STATUS) | BIT(CMD_SIGNAL) | BIT(CMD_SETTLE) | BIT(CMD_REMOVE) |
+            CONTROLS,
+    IN_SESSION = NAMED | BIT(CMD_LIST) | BIT(CMD_WATCH),
     WAITS = BIT(CMD_FOLLOW) | BIT(CMD_STATUS),
+    SIGNALS = BIT(CMD_SIGNAL) | BIT(CMD_CANCEL),
+    PLACED = BIT(CMD_WRITE) | BIT(CMD_CLOSE),
+    UPLOADS = BIT(CMD_COMMIT) | BIT(CMD_UNLINK_UPLOAD),
+    WITH_LIST = STARTS | BIT(CMD_WATCH),
 };
 
-static const char *const commands[] = {"run",    "start",  "follow", "status",        "list",   "signal",
-                                       "settle", "remove", "commit", "unlink-upload", "version"};
+static const char *const commands[] = {"run",     "start",  "follow", "status",     "list",
+                                       "signal",  "settle", "remove", "commit",     "unlink-upload",
+                                       "version", "input",  "write",  "close",      "resize",
+                                       "cancel",  "ack",    "lease",  "unattended", "watch"};
 
-enum kind { FLAG, TEXT, NAME, PATH, NUMBER, OCTAL, ENV_NAME };
+enum kind { FLAG, TEXT, NAME, PATH, NUMBER, POSITIVE, OCTAL, ENV_NAME, BASE64, UPLOAD, TERMINAL };
 
 struct option {
     const char *name;
@@ -32,7 +44,7 @@ struct option {
 #define AT(field) offsetof(struct guest_args, field)
 
 static const struct option options[] = {
-    {"--session", NAME, NAMED | BIT(CMD_LIST), NAMED | BIT(CMD_LIST), 0, AT(session), 0},
+    {"--session", NAME, IN_SESSION, IN_SESSION, 0, AT(session), 0},
     {"--id", NAME, NAMED, NAMED, 0, AT(id), 0},
     {"--spec", NAME, STARTS, STARTS, 0, AT(spec), 0},
     {"--cwd", PATH, STARTS, 0, 0, AT(cwd), 0},
@@ -40,16 +52,31 @@ static const struct option options[] = {
     {"--retain", NUMBER, STARTS, 0, GUEST_RETAIN_MAX, AT(retain), 0},
     {"--replace-env", ENV_NAME, STARTS, 0, 0, AT(keep_env), 0},
     {"--clear-env", FLAG, STARTS, 0, 0, AT(clear_env), 0},
+    {"--pty", TERMINAL, STARTS, 0, UINT16_MAX, AT(cols), 0},
+    {"--input-open", FLAG, STARTS, 0, 0, AT(input_open), 0},
+    {"--input-data", BASE64, STARTS, 0, 0, AT(data), 0},
+    {"--input-file", UPLOAD, STARTS, 0, 0, AT(input_file), 0},
+    {"--lossless", FLAG, STARTS, 0, 0, AT(lossless), 0},
+    {"--lease-ms", NUMBER, STARTS, 0, INT64_MAX / 2, AT(lease_ms), 0},
+    {"--unattended-ms", NUMBER, STARTS, 0, INT64_MAX / 2, AT(unattended_ms), 0},
     {"--max-output", NUMBER, BIT(CMD_RUN), 0, INT64_MAX, AT(max_output), 0},
-    {"--stdout", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX / 4, AT(offset[0]), 0},
-    {"--stderr", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX / 4, AT(offset[1]), 0},
-    {"--only", NUMBER, BIT(CMD_FOLLOW), 0, 2, AT(only), 0},
+    {"--stdout", NUMBER, BIT(CMD_FOLLOW) | BIT(CMD_ACK), BIT(CMD_ACK), INT64_MAX / 4, AT(offset[0]), 0},
+    {"--stderr", NUMBER, BIT(CMD_FOLLOW) | BIT(CMD_ACK), BIT(CMD_ACK), INT64_MAX / 4, AT(offset[1]), 0},
+    {"--only", POSITIVE, BIT(CMD_FOLLOW), 0, 2, AT(only), 0},
     {"--limit", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX, AT(limit), AT(has_limit)},
+    {"--tail", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX, AT(tail), AT(has_tail)},
+    {"--attend", FLAG, BIT(CMD_FOLLOW), 0, 0, AT(attend), 0},
     {"--wait-ms", NUMBER, WAITS, 0, INT64_MAX / 2, AT(wait_ms), AT(has_wait)},
-    {"--signal", NUMBER, BIT(CMD_SIGNAL), BIT(CMD_SIGNAL), 64, AT(signal), 0},
+    {"--signal", POSITIVE, SIGNALS, SIGNALS, 64, AT(signal), 0},
     {"--only-program", FLAG, BIT(CMD_SIGNAL), 0, 0, AT(only_program), 0},
-    {"--from", TEXT, BIT(CMD_COMMIT) | BIT(CMD_UNLINK_UPLOAD), BIT(CMD_COMMIT) | BIT(CMD_UNLINK_UPLOAD), 0,
-     AT(from), 0},
+    {"--grace-ms", NUMBER, BIT(CMD_CANCEL), BIT(CMD_CANCEL), INT64_MAX / 2, AT(grace_ms), 0},
+    {"--offset", NUMBER, PLACED, PLACED, INT64_MAX / 4, AT(at), 0},
+    {"--data", BASE64, BIT(CMD_WRITE), BIT(CMD_WRITE), 0, AT(data), 0},
+    {"--cols", POSITIVE, BIT(CMD_RESIZE), BIT(CMD_RESIZE), UINT16_MAX, AT(cols), 0},
+    {"--rows", POSITIVE, BIT(CMD_RESIZE), BIT(CMD_RESIZE), UINT16_MAX, AT(rows), 0},
+    {"--ttl-ms", NUMBER, BIT(CMD_LEASE), BIT(CMD_LEASE), INT64_MAX / 2, AT(lease_ms), 0},
+    {"--ms", NUMBER, BIT(CMD_UNATTENDED), BIT(CMD_UNATTENDED), INT64_MAX / 2, AT(unattended_ms), 0},
+    {"--from", TEXT, UPLOADS, UPLOADS, 0, AT(from), 0},
     {"--to", PATH, BIT(CMD_COMMIT), BIT(CMD_COMMIT), 0, AT(to), 0},
     {"--mode", OCTAL, BIT(CMD_COMMIT), 0, 07777, AT(mode), 0},
     {"--parents", FLAG, BIT(CMD_COMMIT), 0, 0, AT(parents), 0},
@@ -79,6 +106,30 @@ static bool parse_octal(const char *s, uint64_t max, int *out)
     return v <= max;
 }
 
+/* COLSxROWS, both at least 1. */
+static bool parse_terminal(const char *s, uint64_t max, struct guest_args *a)
+{
+    const char *x = strchr(s, 'x');
+    return x && sg_parse_u64(s, (size_t)(x - s), max, &a->cols) &&
+           sg_parse_u64(x + 1, strlen(x + 1), max, &a->rows) && a->cols > 0 && a->rows > 0;
+}
+
+/* What an upload for us is called. */
+static bool is_upload(const char *s)
+{
+    return strncmp(s, ".up-", 4) == 0 && s[4] && strlen(s) < NAME_MAX &&
+           strspn(s + 4, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(s + 4);
+}
+
+static bool is_base64(const char *s)
+{
+    size_t n = strlen(s);
+    unsigned char *bytes = n && n <= SG_B64_LEN((size_t)GUEST_WRITE_MAX) ? malloc(n) : NULL;
+    ssize_t len = bytes ? sg_b64_decode(bytes, s, n) : -1;
+    free(bytes);
+    return len > 0 && len <= GUEST_WRITE_MAX;
+}
+
 static bool store(struct guest_args *a, const struct option *o, const char *v)
 {
     char *at = (char *)a + o->offset;
@@ -100,15 +151,19 @@ static bool store(struct guest_args *a, const struct option *o, const char *v)
         *(const char **)(void *)at = v;
         return true;
     case NUMBER:
+    case POSITIVE:
         if (!sg_parse_u64(v, strlen(v), o->max, &n))
             return false;
-        if (o->offset == AT(only))
-            a->only = (unsigned)n;
-        else
-            *(uint64_t *)(void *)at = n;
+        *(uint64_t *)(void *)at = n;
         if (o->given_offset)
             *(bool *)((char *)a + o->given_offset) = true;
-        return o->offset != AT(only) || n > 0;
+        return n > 0 || o->kind == NUMBER;
+    case BASE64:
+    case UPLOAD:
+        *(const char **)(void *)at = v;
+        return o->kind == UPLOAD ? is_upload(v) : is_base64(v);
+    case TERMINAL:
+        return parse_terminal(v, o->max, a);
     case OCTAL:
         return parse_octal(v, o->max, (int *)(void *)at);
     case ENV_NAME:
@@ -154,16 +209,19 @@ static bool parse_options(int argc, char *const *argv, int at, struct guest_args
     if (at < argc)
         a->argv = argv + at + 1;
     bool program = a->argv && a->argv[0] && a->argv[0][0];
-    if (((STARTS & bit) != 0) != program || (a->argv && !program))
+    if (((WITH_LIST & bit) != 0) != program || (a->argv && !program))
         return misuse(f, program ? "unexpected program" : "missing program", "");
-    if (a->command == CMD_SIGNAL && a->signal == 0)
-        return misuse(f, "bad value of ", "--signal");
+    if (a->input_file && a->data)
+        return misuse(f, "--input-data and ", "--input-file");
+    if (a->has_tail && (a->offset[0] || a->offset[1]))
+        return misuse(f, "--tail and ", "offsets");
     return true;
 }
 
 bool args_parse(int argc, char *const *argv, struct guest_args *a, struct guest_fail *f)
 {
-    *a = (struct guest_args){.mode = -1, .retain = GUEST_RETAIN_DEFAULT, .max_output = INT64_MAX};
+    *a = (struct guest_args){
+        .command = CMD_VERSION, .mode = -1, .retain = GUEST_RETAIN_DEFAULT, .max_output = INT64_MAX};
     int at = 1;
     if (at < argc && strcmp(argv[at], "--install") == 0) {
         if (argc < 4)

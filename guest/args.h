@@ -16,19 +16,34 @@ enum guest_command {
     CMD_COMMIT,
     CMD_UNLINK_UPLOAD,
     CMD_VERSION,
+    CMD_INPUT,
+    CMD_WRITE,
+    CMD_CLOSE,
+    CMD_RESIZE,
+    CMD_CANCEL,
+    CMD_ACK,
+    CMD_LEASE,
+    CMD_UNATTENDED,
+    CMD_WATCH,
 };
 
 struct guest_args {
     enum guest_command command;
     const char *install; /* hash, or NULL */
     const char *session, *id, *spec, *cwd, *from, *to;
-    uint64_t timeout_ms, retain, max_output, offset[2], limit, wait_ms, size, signal;
+    uint64_t timeout_ms, retain, max_output, offset[2], limit, wait_ms, size, signal, only, tail;
     int mode; /* -1: not given */
-    unsigned only;
-    bool has_limit, has_wait, has_size, clear_env, only_program, parents, exclusive;
-    const char **keep_env; /* names of --replace-env, argc of them at most; freed by args_free */
+    bool has_limit, has_wait, has_size, has_tail, clear_env, only_program, parents, exclusive, attend;
+    uint64_t cols, rows;       /* of --pty and of resize; 0: no terminal */
+    bool input_open, lossless; /* of a start */
+    const char *data; /* base64 of GUEST_WRITE_MAX bytes at most, or NULL: of --input-data, or of write */
+    const char *input_file; /* name of an upload, or NULL */
+    uint64_t lease_ms;      /* of a start, and of lease; 0: none */
+    uint64_t unattended_ms; /* likewise */
+    uint64_t at, grace_ms;  /* write and close: the offset; cancel */
+    const char **keep_env;  /* names of --replace-env, argc of them at most; freed by args_free */
     size_t keep_env_count;
-    char *const *argv; /* after "--" */
+    char *const *argv; /* after "--": the program, or what to watch */
 };
 
 /* Strict: unknown, repeated, missing or foreign options are refused with *f.  a points into argv. */

@@ -43,6 +43,8 @@ int ctl_connect(int dir, char what, struct guest_fail *f);
 /* One act (text of printf, without LF), and its answer: an A or a K line.  False with *f, also for an E line, and
  * when the monitor says nothing for CTL_ANSWER_MS. */
 __attribute__((format(printf, 4, 5))) bool ctl_act(int dir, struct sg_wire_line *answer, struct guest_fail *f,
-                                                   const char *act, ...);
+                                                   const char *format, ...);
+/* What an E line says. */
+void ctl_fail(struct guest_fail *f, const struct sg_wire_line *l);
 
 #endif

@@ -187,6 +187,38 @@ bool act_commit(const struct guest_root *root, const struct guest_args *a, mode_
     return ok;
 }
 
+bool upload_read(const struct guest_root *root, const char *name, size_t max, unsigned char **data,
+                 size_t *len, struct guest_fail *f)
+{
+    struct stat st;
+    int fd = guest_open_file(root->fd, name);
+    *data = NULL;
+    *len = 0;
+    if (fd < 0)
+        return file_failed(f, errno, "the upload");
+    bool ok = fstat(fd, &st) == 0 || file_failed(f, errno, "the upload");
+    if (ok && (st.st_size < 0 || (uint64_t)st.st_size > max))
+        ok = file_failed(f, EFBIG, "the upload");
+    size_t size = ok ? (size_t)st.st_size : 0;
+    if (size && !(*data = malloc(size)))
+        ok = guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+    while (ok && *len < size) {
+        ssize_t n = pread(fd, *data + *len, size - *len, (off_t)*len);
+        if (n > 0)
+            *len += (size_t)n;
+        else if (n == 0)
+            ok = file_failed(f, EIO, "the upload became shorter");
+        else if (errno != EINTR)
+            ok = file_failed(f, errno, "the upload");
+    }
+    close(fd);
+    if (!ok) {
+        free(*data);
+        *data = NULL;
+    }
+    return ok;
+}
+
 bool act_unlink_upload(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
 {
     const char *name = upload_name(a->from);

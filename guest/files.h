@@ -10,6 +10,9 @@
 /* umask: the one that new files and directories get.  Prints "K created" or "K replaced". */
 bool act_commit(const struct guest_root *root, const struct guest_args *a, mode_t umask,
                 struct guest_fail *f);
+/* The whole upload of this name, at most max bytes; *data is the caller's to free, NULL when it is empty. */
+bool upload_read(const struct guest_root *root, const char *name, size_t max, unsigned char **data,
+                 size_t *len, struct guest_fail *f);
 bool act_unlink_upload(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f);
 
 #endif

@@ -2,9 +2,11 @@
  * place.  One command per call; the answer on standard output is lines of base/core/wire.h. */
 #include "guest/acts.h"
 #include "guest/files.h"
+#include "guest/input.h"
 #include "guest/install.h"
 #include "guest/libc.h"
 #include "guest/out.h"
+#include "guest/watch.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -35,6 +37,18 @@ static bool act(const struct guest_root *root, const struct guest_args *a, mode_
         return act_unlink_upload(root, a, f);
     case CMD_VERSION:
         return install_version(f);
+    case CMD_INPUT:
+        return act_input(root, a, f);
+    case CMD_WATCH:
+        return act_watch(root, a, f);
+    case CMD_WRITE:
+    case CMD_CLOSE:
+    case CMD_RESIZE:
+    case CMD_CANCEL:
+    case CMD_ACK:
+    case CMD_LEASE:
+    case CMD_UNATTENDED:
+        return act_control(root, a, f);
     }
     return guest_failed(f, SG_WF_USAGE, 0, "unknown command");
 }
@@ -58,9 +72,12 @@ int main(int argc, char **argv)
     mode_t mask = umask(077);
     signal(SIGPIPE, SIG_IGN);
     bool ok = tidy_descriptors() && args_parse(argc, argv, &a, &f);
+    /* Also when its arguments are wrong: what is said before the greeting counts for nothing. */
+    if (a.command == CMD_INPUT)
+        input_greet();
     if (ok && (a.command != CMD_VERSION || a.install)) {
         bool creates = a.command == CMD_RUN || a.command == CMD_START || a.command == CMD_SETTLE;
-        ok = root_open(&root, creates, &f);
+        ok = root_open(&root, creates, &f) || (a.command == CMD_WATCH && f.code == SG_WF_NO_RECORD);
     }
     if (ok && a.install)
         ok = install_self(&root, a.install, &f);
@@ -68,6 +85,8 @@ int main(int argc, char **argv)
     if (!ok)
         out_error(&f);
     (void)out_flush();
+    if (a.command == CMD_INPUT)
+        input_leave();
     if (root.fd >= 0)
         close(root.fd);
     args_free(&a);

@@ -12,21 +12,42 @@ static char buf[OUT_FLUSH + SG_WIRE_LINE_MAX];
 static size_t used;
 static bool broken;
 
-static void write_all(void)
+/* Writes from buf + at on; waits for room if it has to, at most so long. */
+static size_t write_from(size_t at, int wait_ms)
 {
-    size_t at = 0;
     while (at < used && !broken) {
         ssize_t n = write(STDOUT_FILENO, buf + at, used - at);
         if (n >= 0) {
             at += (size_t)n;
         } else if (errno == EAGAIN) {
             struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
-            (void)poll(&p, 1, -1);
+            if (wait_ms == 0)
+                return at;
+            broken = poll(&p, 1, wait_ms) == 0; /* nobody reads */
         } else if (errno != EINTR) {
             broken = true;
         }
     }
+    return used;
+}
+
+static void write_all(void)
+{
+    (void)write_from(0, GUEST_FOLLOW_MS);
     used = 0;
+}
+
+size_t out_push(void)
+{
+    size_t at = write_from(0, 0);
+    used -= at;
+    memmove(buf, buf + at, used);
+    return used;
+}
+
+bool out_is_broken(void)
+{
+    return broken;
 }
 
 bool out_flush(void)

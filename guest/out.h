@@ -16,5 +16,8 @@ void out_error(const struct guest_fail *f);
 void out_raw(const char *text);
 /* False once the reader is gone (every later line is dropped). */
 bool out_flush(void);
+/* Where standard output does not block: writes what can be written now; returns the bytes that are left. */
+size_t out_push(void);
+bool out_is_broken(void);
 
 #endif
