@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RESUME_MS = 20000 }; /* no answer is silent for longer than 25 s */
+
 /* What is under way goes on and ends unheard. */
 static void on_gone(void *arg)
 {
@@ -52,6 +54,38 @@ static void look_again(struct act *a)
     look_up(a);
 }
 
+/* ---- resuming ---- */
+
+static void on_resumed(void *arg, json_t *record, bool pending, const struct sg_error *e)
+{
+    struct act *a = arg;
+    struct sg_error own;
+    json_decref(record);
+    if (!a->ex)
+        (void)sg_fail(&own, SG_E_BAD_REQUEST, SG_NOT_STARTED, "the client left");
+    else if (e)
+        own = *e;
+    else if (pending)
+        (void)sg_fail(&own, SG_E_SANDBOX_TRANSITION, SG_NOT_STARTED,
+                      "the sandbox is still being resumed; nothing was started in it");
+    if (a->ex && !e && !pending) {
+        look_up(a);
+        return;
+    }
+    own.outcome = SG_NOT_STARTED;
+    a->fail(a, &own);
+}
+
+/* True: on_resumed follows. */
+static bool resume(struct act *a, const struct sg_error *e)
+{
+    if (!a->resume || (e->code != SG_E_SANDBOX_NOT_RUNNING && e->code != SG_E_SANDBOX_TRANSITION))
+        return false;
+    a->resume = false; /* once */
+    control_resume(a->gw->control, a->sandbox, RESUME_MS, on_resumed, a);
+    return true;
+}
+
 static void on_session(void *arg, const struct control_session *s, const struct sg_error *e)
 {
     struct act *a = arg;
@@ -60,6 +94,8 @@ static void on_session(void *arg, const struct control_session *s, const struct 
         (void)sg_fail(&own, SG_E_BAD_REQUEST, SG_NOT_SENT, "the client left");
         e = &own;
     }
+    if (e && a->ex && resume(a, e))
+        return;
     if (e) {
         own = *e; /* of the lookup; what was asked for has not been sent, or was refused before */
         own.outcome = a->retried ? SG_NOT_STARTED : SG_NOT_SENT;

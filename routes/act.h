@@ -14,6 +14,7 @@ struct act {
     const char *sandbox; /* the name, params[0]; lives with ex */
     char *session_id, *cwd, *arch;
     bool cached, retried;
+    bool resume; /* a sandbox that does not run is resumed first; set before act_begin */
     /* The session is known (act_session): make the call. */
     void (*go)(struct act *a);
     /* Answers with e and frees the whole. */
@@ -24,7 +25,8 @@ struct act {
 void *act_new(struct exchange *ex, size_t size, void (*go)(struct act *a),
               void (*fail)(struct act *a, const struct sg_error *e));
 /* Looks the session up; go or fail follows, possibly before this returns.  A ?session= that names another
- * session than the current one is STALE_SESSION. */
+ * session than the current one is STALE_SESSION.  A resume that takes long is SANDBOX_TRANSITION: it goes on by
+ * itself, and the caller may ask again. */
 void act_begin(struct act *a);
 struct relay_session act_session(const struct act *a);
 /* e ended a call.  True: go will be called again, or fail; do not touch a any more.  False: e stands. */

@@ -25,8 +25,9 @@ static json_t *stream_json(const struct sg_wire_process *p, int stream)
 static json_t *streams_json(const struct sg_wire_process *p)
 {
     json_t *o = json_object();
-    int bad = json_object_set_new(o, "stdout", stream_json(p, 0));
-    bad |= json_object_set_new(o, "stderr", stream_json(p, 1));
+    int bad = json_object_set_new(o, p->terminal ? "pty" : "stdout", stream_json(p, 0));
+    if (!p->terminal)
+        bad |= json_object_set_new(o, "stderr", stream_json(p, 1));
     if (!bad)
         return o;
     json_decref(o);
@@ -47,18 +48,56 @@ static bool output_complete(const struct sg_wire_process *p)
     return p->state == SG_PS_FINISHED && !p->output_incomplete;
 }
 
+/* What ended it; null while it runs. */
+static json_t *ended_by_json(const struct sg_wire_process *p)
+{
+    switch (p->how) {
+    case SG_HOW_EXIT:
+        return json_string("exit");
+    case SG_HOW_SIGNAL:
+        return json_string("signal");
+    case SG_HOW_TIMEOUT:
+        return json_string("timeout");
+    case SG_HOW_SCOPE:
+        return json_string("scope");
+    case SG_HOW_UNKNOWN:
+        return json_string("unknown");
+    case SG_HOW_NONE:
+    default:
+        return json_null();
+    }
+}
+
+static json_t *stdin_json(const struct sg_wire_process *p)
+{
+    json_t *o = json_object();
+    int bad = json_object_set_new(o, "open", json_boolean(p->takes_input));
+    bad |= json_object_set_new(o, "accepted", u64(p->input));
+    if (!bad)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+static json_t *retention_json(const struct sg_wire_process *p)
+{
+    return json_pack("{ss}", "mode", p->lossless ? "lossless" : "ring");
+}
+
 /* What record and run have in common. */
 static int set_common(json_t *o, const struct sg_wire_process *p, const char *session_id)
 {
     char buf[SPEC_SIGNAL_TEXT];
     bool ended = p->how != SG_HOW_NONE;
-    bool signalled = p->how == SG_HOW_SIGNAL || (p->how == SG_HOW_TIMEOUT && p->value);
+    bool signalled =
+        p->how == SG_HOW_SIGNAL || ((p->how == SG_HOW_TIMEOUT || p->how == SG_HOW_SCOPE) && p->value);
     int bad = json_object_set_new(o, "process_id", json_string(p->id));
     bad |= json_object_set_new(o, "session_id", json_string(session_id));
     bad |= json_object_set_new(o, "state", json_string(sg_wire_state_name(p->state)));
     bad |= json_object_set_new(o, "exit_code", p->how == SG_HOW_EXIT ? json_integer(p->value) : json_null());
     bad |= json_object_set_new(o, "signal",
                                signalled ? json_string(spec_signal_name(p->value, buf)) : json_null());
+    bad |= json_object_set_new(o, "ended_by", ended_by_json(p));
     bad |= json_object_set_new(o, "timed_out", json_boolean(p->how == SG_HOW_TIMEOUT));
     bad |= json_object_set_new(o, "started_at", started_json(p));
     bad |= json_object_set_new(o, "duration_ms", ended ? u64(p->duration_ms) : json_null());
@@ -70,6 +109,10 @@ json_t *process_json(const struct sg_wire_process *p, const char *session_id)
 {
     json_t *o = json_object();
     int bad = set_common(o, p, session_id);
+    bad |= json_object_set_new(o, "terminal", json_boolean(p->terminal));
+    bad |= json_object_set_new(o, "stdin", stdin_json(p));
+    bad |= json_object_set_new(o, "retention", retention_json(p));
+    bad |= json_object_set_new(o, "paused", json_boolean(p->paused));
     bad |= json_object_set_new(o, "streams", streams_json(p));
     bad |= json_object_set_new(o, "output_complete", json_boolean(output_complete(p)));
     if (!bad)

@@ -2,17 +2,17 @@
 #include "routes/handlers.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "routes/act.h"
 #include "routes/process_json.h"
 #include "routes/run_answer.h"
 #include "routes/spec.h"
 
-enum { RETAINED_ANYWAY = 8 * 1024 * 1024 };
-
 struct start {
     struct act act;
     struct spec spec;
     struct run *run;
+    int64_t began_ms; /* monotonic */
 };
 
 static const char *const start_query[] = {"session", NULL};
@@ -27,21 +27,6 @@ static void start_answer(struct start *s, int status, json_t *json)
 {
     spec_clear(&s->spec);
     act_answer(&s->act, status, json);
-}
-
-static struct process_spec relay_spec(const struct start *s)
-{
-    return (struct process_spec){
-        .session = act_session(&s->act),
-        .id = s->spec.id,
-        .argv = s->spec.argv,
-        .cwd = s->spec.cwd,
-        .env = s->spec.env,
-        .env_replace = s->spec.env_replace,
-        .sudo = s->spec.sudo,
-        .timeout_ms = s->spec.timeout_ms,
-        .retain_bytes = s->spec.retain_bytes,
-    };
 }
 
 static void set_process_location(struct act *a, const char *id)
@@ -59,22 +44,6 @@ static void set_process_location(struct act *a, const char *id)
     sg_buf_free(&b);
 }
 
-/* What the operator configured, where the caller did not say.  A run keeps what it may have to answer with. */
-static void set_defaults(struct start *s, enum spec_form form)
-{
-    const struct gateway *gw = s->act.gw;
-    if (!s->spec.retain_bytes)
-        s->spec.retain_bytes = gw->retain_bytes;
-    if (form != SPEC_RUN)
-        return;
-    if (gw->run_max_output && !json_object_get(s->act.ex->body, "max_output"))
-        s->spec.max_output = gw->run_max_output;
-    /* the ring drops whole segments of an eighth: leave room for that */
-    int64_t needed = s->spec.max_output + s->spec.max_output / 4;
-    if (needed > RETAINED_ANYWAY && needed > s->spec.retain_bytes)
-        s->spec.retain_bytes = needed;
-}
-
 /* Checks the request and begins; both routes. */
 static void begin(struct exchange *ex, enum spec_form form, void (*go)(struct act *a))
 {
@@ -90,7 +59,9 @@ static void begin(struct exchange *ex, enum spec_form form, void (*go)(struct ac
         return;
     }
     s->spec = spec;
-    set_defaults(s, form);
+    s->began_ms = sg_mono_ms();
+    spec_set_defaults(&s->spec, form, s->act.gw->retain_bytes, s->act.gw->run_max_output);
+    s->act.resume = spec.resume;
     act_begin(&s->act);
 }
 
@@ -132,9 +103,10 @@ static void run_go(struct act *a)
 {
     struct start *s = (struct start *)a;
     struct sg_error e;
-    struct process_spec p = relay_spec(s);
-    /* for the relay 0 means no limit */
-    int64_t wait_ms = s->spec.wait_ms ? s->spec.wait_ms : 1;
+    struct process_spec p = spec_for_relay(&s->spec, act_session(a));
+    int64_t wait_ms = s->spec.wait_ms - (sg_mono_ms() - s->began_ms); /* resuming took its part */
+    if (wait_ms < 1)
+        wait_ms = 1; /* for the relay 0 means no limit */
     s->run = run_start(a->gw->relay, &p, (size_t)s->spec.max_output, wait_ms, on_run, s, &e);
     if (s->run)
         ex_on_gone(a->ex, on_run_gone, s);
@@ -165,7 +137,7 @@ static void process_go(struct act *a)
 {
     struct start *s = (struct start *)a;
     struct sg_error e;
-    struct process_spec p = relay_spec(s);
+    struct process_spec p = spec_for_relay(&s->spec, act_session(a));
     if (process_start(a->gw->relay, &p, on_start, s, &e))
         start_fail(a, &e);
 }

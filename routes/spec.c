@@ -1,5 +1,6 @@
 #include "routes/spec.h"
 
+#include "base/core/b64.h"
 #include "base/crypto.h"
 #include "base/json.h"
 #include "control/sandboxes.h"
@@ -10,32 +11,18 @@
 #include <string.h>
 #include <strings.h>
 
-enum { SIGNAL_MAX = 64, RT_MIN = 34 };
+enum { SIGNAL_MAX = 64, RT_MIN = 34, RETAINED_ANYWAY = 8 * 1024 * 1024 };
 
-static const char *const run_fields[] = {"id",   "argv",       "shell",   "cwd",        "env", "env_mode",
-                                         "sudo", "timeout_ms", "wait_ms", "max_output", NULL};
-static const char *const process_fields[] = {"id",   "argv",       "shell", "cwd",       "env", "env_mode",
-                                             "sudo", "timeout_ms", "stdin", "retention", NULL};
-/* Fields of the API that this build cannot honour. */
-static const char *const not_built[] = {"user", "pty", "lease", "on_disconnect", "resume", NULL};
+static const char *const run_fields[] = {"id",       "argv",       "shell", "cwd",    "env",
+                                         "env_mode", "sudo",       "user",  "resume", "timeout_ms",
+                                         "wait_ms",  "max_output", "stdin", NULL};
+static const char *const process_fields[] = {
+    "id",     "argv",       "shell", "cwd", "env",       "env_mode", "sudo",          "user",
+    "resume", "timeout_ms", "stdin", "pty", "retention", "lease",    "on_disconnect", NULL};
 
 static bool has_nul(const json_t *string)
 {
     return strlen(json_string_value(string)) != json_string_length(string);
-}
-
-static enum sg_code refuse_unbuilt(const json_t *body, enum spec_form form, struct sg_error *e)
-{
-    for (size_t i = 0; not_built[i]; i++) {
-        if (!json_object_get(body, not_built[i]))
-            continue;
-        char ptr[64];
-        sg_json_pointer(ptr, sizeof ptr, "", not_built[i]);
-        return sg_fail_field(e, SG_E_UNSUPPORTED, ptr, "this field is not supported");
-    }
-    if (form == SPEC_RUN && json_object_get(body, "stdin"))
-        return sg_fail_field(e, SG_E_UNSUPPORTED, "/stdin", "input is not supported");
-    return sg_json_only(body, "", form == SPEC_RUN ? run_fields : process_fields, e);
 }
 
 static enum sg_code parse_id(const json_t *body, struct spec *out, struct sg_error *e)
@@ -111,6 +98,25 @@ static enum sg_code parse_program(const json_t *body, struct spec *out, struct s
     return argv ? parse_argv(body, out, e) : parse_shell(body, out, e);
 }
 
+/* Programs run as the sandbox's default user, or as root. */
+static enum sg_code parse_user(const json_t *body, struct spec *out, struct sg_error *e)
+{
+    const char *user = NULL;
+    bool given = json_object_get(body, "sudo") != NULL;
+    enum sg_code rc = sg_json_bool(body, "", "sudo", &out->sudo, e);
+    if (!rc)
+        rc = sg_json_str(body, "", "user", 64, &user, e);
+    if (rc || !user)
+        return rc;
+    if (strcmp(user, "root") != 0)
+        return sg_fail_field(e, SG_E_UNSUPPORTED, "/user",
+                             "only \"root\"; without it programs run as the sandbox's default user");
+    if (given && !out->sudo)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/user", "root needs sudo, which is said to be false");
+    out->sudo = true;
+    return SG_OK;
+}
+
 static enum sg_code parse_surroundings(const json_t *body, struct spec *out, struct sg_error *e)
 {
     const char *mode = "extend";
@@ -128,32 +134,120 @@ static enum sg_code parse_surroundings(const json_t *body, struct spec *out, str
     if (strcmp(mode, "extend") != 0 && strcmp(mode, "replace") != 0)
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/env_mode", "must be \"extend\" or \"replace\"");
     out->env_replace = !strcmp(mode, "replace");
-    rc = sg_json_bool(body, "", "sudo", &out->sudo, e);
+    rc = parse_user(body, out, e);
+    if (!rc)
+        rc = sg_json_bool(body, "", "resume", &out->resume, e);
     if (!rc)
         rc = sg_json_int(body, "", "timeout_ms", 1, SPEC_TIMEOUT_MAX_MS, &out->timeout_ms, e);
     return rc;
 }
 
+/* A string, or {"base64": ...}. */
+static enum sg_code parse_input(const json_t *body, struct spec *out, struct sg_error *e)
+{
+    static const char *const fields[] = {"base64", NULL};
+    const json_t *in = json_object_get(body, "stdin");
+    const char *text = NULL;
+    if (!in)
+        return SG_OK;
+    if (json_is_string(in)) {
+        out->input = json_string_value(in);
+        out->input_len = json_string_length(in);
+    } else if (json_is_object(in)) {
+        enum sg_code rc = sg_json_only(in, "/stdin", fields, e);
+        if (!rc)
+            rc = sg_json_str(in, "/stdin", "base64", SIZE_MAX, &text, e);
+        if (rc)
+            return rc;
+        size_t len = text ? strlen(text) : 0;
+        if (!text)
+            return sg_fail_field(e, SG_E_INVALID_FIELD, "/stdin", "must be a string or {\"base64\": ...}");
+        out->decoded = malloc(len / 4 * 3 + 1);
+        if (!out->decoded)
+            return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+        ssize_t n = sg_b64_decode(out->decoded, text, len);
+        if (n < 0)
+            return sg_fail_field(e, SG_E_INVALID_FIELD, "/stdin/base64", "must be base64 with its padding");
+        out->input = out->decoded;
+        out->input_len = (size_t)n;
+    } else {
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/stdin", "must be a string or {\"base64\": ...}");
+    }
+    if (out->input_len > PROCESS_INPUT_MAX)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/stdin",
+                             "at most %d bytes; start a process and send more to its stdin",
+                             PROCESS_INPUT_MAX);
+    return SG_OK;
+}
+
 static enum sg_code parse_run(const json_t *body, struct spec *out, struct sg_error *e)
 {
     out->wait_ms = SPEC_WAIT_MAX_MS;
-    out->max_output = SPEC_OUTPUT_DEFAULT;
+    out->max_output = -1;
     enum sg_code rc = sg_json_int(body, "", "wait_ms", 0, SPEC_WAIT_MAX_MS, &out->wait_ms, e);
     if (!rc)
         rc = sg_json_int(body, "", "max_output", 0, SPEC_OUTPUT_MAX, &out->max_output, e);
+    if (!rc)
+        rc = parse_input(body, out, e);
     return rc;
 }
 
-static enum sg_code parse_process(const json_t *body, struct spec *out, struct sg_error *e)
+enum sg_code spec_size(const json_t *obj, const char *base, unsigned *cols, unsigned *rows,
+                       struct sg_error *e)
+{
+    static const char *const fields[] = {"cols", "rows", NULL};
+    int64_t n[2] = {0, 0};
+    enum sg_code rc = sg_json_only(obj, base, fields, e);
+    for (int i = 0; i < 2 && !rc; i++) {
+        rc = sg_json_int(obj, base, fields[i], 1, PROCESS_SIDE_MAX, &n[i], e);
+        if (!rc && !n[i]) {
+            char ptr[64];
+            sg_json_pointer(ptr, sizeof ptr, base, fields[i]);
+            rc = sg_fail_field(e, SG_E_INVALID_FIELD, ptr, "required, from 1 to %d", PROCESS_SIDE_MAX);
+        }
+    }
+    *cols = (unsigned)n[0];
+    *rows = (unsigned)n[1];
+    return rc;
+}
+
+static enum sg_code parse_terminal(const json_t *body, struct spec *out, struct sg_error *e)
+{
+    const char *in = NULL;
+    json_t *pty = NULL;
+    enum sg_code rc = sg_json_object(body, "", "pty", &pty, e);
+    if (!rc && pty)
+        rc = spec_size(pty, "/pty", &out->cols, &out->rows, e);
+    if (!rc)
+        rc = sg_json_str(body, "", "stdin", 16, &in, e);
+    if (rc)
+        return rc;
+    if (in && strcmp(in, "closed") != 0 && strcmp(in, "open") != 0)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/stdin", "must be \"closed\" or \"open\"");
+    if (in && pty && strcmp(in, "open") != 0)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/stdin", "the input of a terminal is open");
+    out->input_open = pty || (in && !strcmp(in, "open"));
+    return SG_OK;
+}
+
+/* A terminal has a type, also where the caller does not name it. */
+static enum sg_code name_terminal(struct spec *out, struct sg_error *e)
+{
+    if (!out->cols || json_object_get(out->env, "TERM"))
+        return SG_OK;
+    out->own_env = out->env ? json_copy(out->env) : json_object();
+    if (json_object_set_new(out->own_env, "TERM", json_string("xterm-256color")))
+        return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+    out->env = out->own_env;
+    return SG_OK;
+}
+
+static enum sg_code parse_retention(const json_t *body, struct spec *out, struct sg_error *e)
 {
     static const char *const fields[] = {"bytes", "mode", NULL};
-    const char *in = "closed", *mode = "ring";
+    const char *mode = "ring";
     json_t *retention = NULL;
-    enum sg_code rc = sg_json_str(body, "", "stdin", 16, &in, e);
-    if (!rc && strcmp(in, "closed") != 0)
-        rc = sg_fail_field(e, SG_E_UNSUPPORTED, "/stdin", "only \"closed\" is supported");
-    if (!rc)
-        rc = sg_json_object(body, "", "retention", &retention, e);
+    enum sg_code rc = sg_json_object(body, "", "retention", &retention, e);
     if (rc || !retention)
         return rc;
     rc = sg_json_only(retention, "/retention", fields, e);
@@ -162,15 +256,71 @@ static enum sg_code parse_process(const json_t *body, struct spec *out, struct s
                          &out->retain_bytes, e);
     if (!rc)
         rc = sg_json_str(retention, "/retention", "mode", 16, &mode, e);
-    if (!rc && strcmp(mode, "ring") != 0)
-        rc = sg_fail_field(e, SG_E_UNSUPPORTED, "/retention/mode", "only \"ring\" is supported");
+    if (rc)
+        return rc;
+    if (strcmp(mode, "ring") != 0 && strcmp(mode, "lossless") != 0)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/retention/mode", "must be \"ring\" or \"lossless\"");
+    out->lossless = !strcmp(mode, "lossless");
+    return SG_OK;
+}
+
+/* An object with one member, which must be there. */
+static enum sg_code one_number(const json_t *value, const char *pointer, const char *name, int64_t min,
+                               int64_t *out, struct sg_error *e)
+{
+    const char *const fields[] = {name, NULL};
+    if (!json_is_object(value))
+        return sg_fail_field(e, SG_E_INVALID_FIELD, pointer, "must be an object");
+    enum sg_code rc = sg_json_only(value, pointer, fields, e);
+    if (!rc && !json_object_get(value, name)) {
+        char ptr[64];
+        sg_json_pointer(ptr, sizeof ptr, pointer, name);
+        return sg_fail_field(e, SG_E_INVALID_FIELD, ptr, "required");
+    }
+    if (!rc)
+        rc = sg_json_int(value, pointer, name, min, SPEC_LEASE_MAX_MS, out, e);
+    return rc;
+}
+
+enum sg_code spec_lease(const json_t *value, const char *pointer, int64_t *ttl_ms, struct sg_error *e)
+{
+    return one_number(value, pointer, "ttl_ms", SPEC_LEASE_MIN_MS, ttl_ms, e);
+}
+
+enum sg_code spec_on_disconnect(const json_t *value, const char *pointer, int64_t *ms, struct sg_error *e)
+{
+    *ms = 0;
+    if (json_is_string(value)) {
+        if (strcmp(json_string_value(value), "keep") != 0)
+            return sg_fail_field(e, SG_E_INVALID_FIELD, pointer,
+                                 "must be \"keep\" or {\"kill_after_ms\": ...}");
+        return SG_OK;
+    }
+    enum sg_code rc = one_number(value, pointer, "kill_after_ms", 0, ms, e);
+    if (!rc && !*ms)
+        *ms = 1; /* for the helper 0 is never */
+    return rc;
+}
+
+static enum sg_code parse_process(const json_t *body, struct spec *out, struct sg_error *e)
+{
+    const json_t *lease = json_object_get(body, "lease"), *left = json_object_get(body, "on_disconnect");
+    enum sg_code rc = parse_terminal(body, out, e);
+    if (!rc)
+        rc = name_terminal(out, e);
+    if (!rc)
+        rc = parse_retention(body, out, e);
+    if (!rc && lease)
+        rc = spec_lease(lease, "/lease", &out->lease_ms, e);
+    if (!rc && left)
+        rc = spec_on_disconnect(left, "/on_disconnect", &out->unattended_ms, e);
     return rc;
 }
 
 enum sg_code spec_parse(const json_t *body, enum spec_form form, struct spec *out, struct sg_error *e)
 {
     memset(out, 0, sizeof *out);
-    enum sg_code rc = refuse_unbuilt(body, form, e);
+    enum sg_code rc = sg_json_only(body, "", form == SPEC_RUN ? run_fields : process_fields, e);
     if (!rc)
         rc = parse_id(body, out, e);
     if (!rc)
@@ -187,7 +337,50 @@ enum sg_code spec_parse(const json_t *body, enum spec_form form, struct spec *ou
 void spec_clear(struct spec *s)
 {
     free(s->argv);
+    free(s->decoded);
+    json_decref(s->own_env);
+    s->own_env = NULL;
+    s->env = NULL;
     s->argv = NULL;
+    s->decoded = NULL;
+    s->input = NULL;
+}
+
+void spec_set_defaults(struct spec *s, enum spec_form form, int64_t retain_bytes, int64_t run_max_output)
+{
+    if (!s->retain_bytes)
+        s->retain_bytes = retain_bytes;
+    if (form != SPEC_RUN)
+        return;
+    if (s->max_output < 0)
+        s->max_output = run_max_output ? run_max_output : SPEC_OUTPUT_DEFAULT;
+    /* the ring drops whole segments of an eighth: leave room for that */
+    int64_t needed = s->max_output + s->max_output / 4;
+    if (needed > RETAINED_ANYWAY && needed > s->retain_bytes)
+        s->retain_bytes = needed;
+}
+
+struct process_spec spec_for_relay(const struct spec *s, struct relay_session session)
+{
+    return (struct process_spec){
+        .session = session,
+        .id = s->id,
+        .argv = s->argv,
+        .cwd = s->cwd,
+        .env = s->env,
+        .env_replace = s->env_replace,
+        .sudo = s->sudo,
+        .timeout_ms = s->timeout_ms,
+        .retain_bytes = s->retain_bytes,
+        .lossless = s->lossless,
+        .cols = s->cols,
+        .rows = s->rows,
+        .input_open = s->input_open,
+        .input = s->input,
+        .input_len = s->input_len,
+        .lease_ms = s->lease_ms,
+        .unattended_ms = s->unattended_ms,
+    };
 }
 
 const char *spec_signal_name(uint32_t number, char buf[SPEC_SIGNAL_TEXT])

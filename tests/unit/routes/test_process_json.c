@@ -44,16 +44,20 @@ static void tells_ends_apart_C7(void **state)
     expect(
         process_json(&p, "sbx_1"),
         "{\"process_id\":\"job\",\"session_id\":\"sbx_1\",\"state\":\"finished\",\"exit_code\":7,"
-        "\"signal\":null,\"timed_out\":false,\"started_at\":\"2026-11-30T11:43:20.123Z\","
-        "\"duration_ms\":12,\"descendants_hold_output\":false,\"output_complete\":true,"
+        "\"signal\":null,\"ended_by\":\"exit\",\"timed_out\":false,\"started_at\":\"2026-11-30T11:43:20."
+        "123Z\","
+        "\"duration_ms\":12,\"descendants_hold_output\":false,\"output_complete\":true,\"terminal\":false,"
+        "\"stdin\":{\"open\":false,\"accepted\":0},\"retention\":{\"mode\":\"ring\"},\"paused\":false,"
         "\"streams\":{\"stdout\":{\"oldest\":5,\"end\":1099511627776},\"stderr\":{\"oldest\":0,\"end\":7}}}");
     p = ended(SG_HOW_SIGNAL, 15);
     p.descendants_hold_output = p.output_incomplete = true;
     expect(
         process_json(&p, "sbx_1"),
         "{\"process_id\":\"job\",\"session_id\":\"sbx_1\",\"state\":\"finished\",\"exit_code\":null,"
-        "\"signal\":\"SIGTERM\",\"timed_out\":false,\"started_at\":\"2026-11-30T11:43:20.123Z\","
-        "\"duration_ms\":12,\"descendants_hold_output\":true,\"output_complete\":false,"
+        "\"signal\":\"SIGTERM\",\"ended_by\":\"signal\",\"timed_out\":false,\"started_at\":\"2026-11-30T11:"
+        "43:20.123Z\","
+        "\"duration_ms\":12,\"descendants_hold_output\":true,\"output_complete\":false,\"terminal\":false,"
+        "\"stdin\":{\"open\":false,\"accepted\":0},\"retention\":{\"mode\":\"ring\"},\"paused\":false,"
         "\"streams\":{\"stdout\":{\"oldest\":5,\"end\":1099511627776},\"stderr\":{\"oldest\":0,\"end\":7}}}");
     p = ended(SG_HOW_TIMEOUT, 9);
     json_t *o = process_json(&p, "sbx_1");
@@ -74,6 +78,31 @@ static void tells_ends_apart_C7(void **state)
     o = process_json(&p, "sbx_1");
     assert_true(json_is_null(json_object_get(o, "exit_code")));
     assert_string_equal(json_string_value(json_object_get(o, "state")), "unknown");
+    json_decref(o);
+}
+
+static void shows_terminals_input_and_scopes_A15_B10(void **state)
+{
+    (void)state;
+    struct sg_wire_process p = ended(SG_HOW_NONE, 0);
+    p.state = SG_PS_RUNNING;
+    p.terminal = p.takes_input = p.lossless = p.paused = true;
+    p.input = 4711;
+    json_t *o = process_json(&p, "sbx_1");
+    json_t *part = json_pack("{sOsOsOsOsOsO}", "terminal", json_object_get(o, "terminal"), "stdin",
+                             json_object_get(o, "stdin"), "retention", json_object_get(o, "retention"),
+                             "paused", json_object_get(o, "paused"), "streams", json_object_get(o, "streams"),
+                             "ended_by", json_object_get(o, "ended_by"));
+    json_decref(o);
+    expect(part, "{\"terminal\":true,\"stdin\":{\"open\":true,\"accepted\":4711},\"ended_by\":null,"
+                 "\"retention\":{\"mode\":\"lossless\"},\"paused\":true,"
+                 "\"streams\":{\"pty\":{\"oldest\":5,\"end\":1099511627776}}}");
+    p = ended(SG_HOW_SCOPE, 9);
+    o = process_json(&p, "sbx_1");
+    assert_string_equal(json_string_value(json_object_get(o, "ended_by")), "scope");
+    assert_string_equal(json_string_value(json_object_get(o, "signal")), "SIGKILL");
+    assert_true(json_is_false(json_object_get(o, "timed_out")));
+    assert_true(json_is_null(json_object_get(o, "exit_code")));
     json_decref(o);
 }
 
@@ -113,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tells_ends_apart_C7),
+        cmocka_unit_test(shows_terminals_input_and_scopes_A15_B10),
         cmocka_unit_test(keeps_bytes_exact_A14),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,17 +53,50 @@ static const struct refused {
     {SPEC_RUN, "{\"shell\":\"x\",\"max_output\":67108865}", SG_E_INVALID_FIELD, "/max_output"},
     /* P65 */
     {SPEC_RUN, "{\"shell\":\"x\",\"timeoutMs\":1}", SG_E_UNKNOWN_FIELD, "/timeoutMs"},
-    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"root\"}", SG_E_UNSUPPORTED, "/user"},
-    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":\"hello\"}", SG_E_UNSUPPORTED, "/stdin"},
-    {SPEC_RUN, "{\"shell\":\"x\",\"resume\":true}", SG_E_UNSUPPORTED, "/resume"},
     {SPEC_RUN, "{\"shell\":\"x\",\"retention\":{}}", SG_E_UNKNOWN_FIELD, "/retention"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"pty\":{\"cols\":80,\"rows\":24}}", SG_E_UNKNOWN_FIELD, "/pty"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"lease\":{\"ttl_ms\":5000}}", SG_E_UNKNOWN_FIELD, "/lease"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"on_disconnect\":\"keep\"}", SG_E_UNKNOWN_FIELD, "/on_disconnect"},
     {SPEC_PROCESS, "{\"shell\":\"x\",\"wait_ms\":1}", SG_E_UNKNOWN_FIELD, "/wait_ms"},
-    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{}}", SG_E_UNSUPPORTED, "/pty"},
-    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":\"l\"}", SG_E_UNSUPPORTED, "/lease"},
-    {SPEC_PROCESS, "{\"shell\":\"x\",\"on_disconnect\":\"keep\"}", SG_E_UNSUPPORTED, "/on_disconnect"},
-    {SPEC_PROCESS, "{\"shell\":\"x\",\"stdin\":\"open\"}", SG_E_UNSUPPORTED, "/stdin"},
+    /* who it runs as */
+    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"nobody\"}", SG_E_UNSUPPORTED, "/user"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"user\":0}", SG_E_INVALID_FIELD, "/user"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"root\",\"sudo\":false}", SG_E_INVALID_FIELD, "/user"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"resume\":1}", SG_E_INVALID_FIELD, "/resume"},
+    /* input */
+    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":1}", SG_E_INVALID_FIELD, "/stdin"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":{}}", SG_E_INVALID_FIELD, "/stdin"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":{\"base64\":1}}", SG_E_INVALID_FIELD, "/stdin/base64"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":{\"base64\":\"a\"}}", SG_E_INVALID_FIELD, "/stdin/base64"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":{\"base64\":\"YR==\"}}", SG_E_INVALID_FIELD, "/stdin/base64"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"stdin\":{\"text\":\"a\"}}", SG_E_UNKNOWN_FIELD, "/stdin/text"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"stdin\":\"data\"}", SG_E_INVALID_FIELD, "/stdin"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"stdin\":{\"base64\":\"YQ==\"}}", SG_E_INVALID_FIELD, "/stdin"},
+    /* terminals */
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":true}", SG_E_INVALID_FIELD, "/pty"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{}}", SG_E_INVALID_FIELD, "/pty/cols"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{\"cols\":80}}", SG_E_INVALID_FIELD, "/pty/rows"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{\"cols\":0,\"rows\":24}}", SG_E_INVALID_FIELD, "/pty/cols"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{\"cols\":80,\"rows\":1001}}", SG_E_INVALID_FIELD, "/pty/rows"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{\"cols\":80,\"rows\":24,\"term\":\"vt\"}}", SG_E_UNKNOWN_FIELD,
+     "/pty/term"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"pty\":{\"cols\":80,\"rows\":24},\"stdin\":\"closed\"}",
+     SG_E_INVALID_FIELD, "/stdin"},
+    /* scopes */
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":\"l\"}", SG_E_INVALID_FIELD, "/lease"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":null}", SG_E_INVALID_FIELD, "/lease"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":{}}", SG_E_INVALID_FIELD, "/lease/ttl_ms"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":{\"ttl_ms\":999}}", SG_E_INVALID_FIELD, "/lease/ttl_ms"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":{\"ttl_ms\":86400001}}", SG_E_INVALID_FIELD, "/lease/ttl_ms"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"lease\":{\"ttl\":1}}", SG_E_UNKNOWN_FIELD, "/lease/ttl"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"on_disconnect\":\"kill\"}", SG_E_INVALID_FIELD, "/on_disconnect"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"on_disconnect\":{}}", SG_E_INVALID_FIELD,
+     "/on_disconnect/kill_after_ms"},
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"on_disconnect\":{\"kill_after_ms\":-1}}", SG_E_INVALID_FIELD,
+     "/on_disconnect/kill_after_ms"},
+    /* retention */
     {SPEC_PROCESS, "{\"shell\":\"x\",\"retention\":{\"bytes\":1}}", SG_E_INVALID_FIELD, "/retention/bytes"},
-    {SPEC_PROCESS, "{\"shell\":\"x\",\"retention\":{\"mode\":\"lossless\"}}", SG_E_UNSUPPORTED,
+    {SPEC_PROCESS, "{\"shell\":\"x\",\"retention\":{\"mode\":\"all\"}}", SG_E_INVALID_FIELD,
      "/retention/mode"},
     {SPEC_PROCESS, "{\"shell\":\"x\",\"retention\":{\"size\":1}}", SG_E_UNKNOWN_FIELD, "/retention/size"},
 };
@@ -79,6 +112,8 @@ static void refuses_with_a_pointer_P65_C6(void **state)
         if (rc != refused[i].code || strcmp(e.pointer, refused[i].pointer) != 0 || e.outcome != SG_NOT_SENT)
             fail_msg("%s: code %d at \"%s\": %s", refused[i].body, (int)rc, e.pointer, e.detail);
         assert_null(s.argv);
+        assert_null(s.decoded);
+        assert_null(s.own_env);
         json_decref(body);
     }
 }
@@ -127,10 +162,113 @@ static void fills_in_what_is_missing(void **state)
     assert_false(a.env_replace);
     assert_int_equal(a.timeout_ms, 0);
     assert_int_equal(a.wait_ms, 25000);
-    assert_int_equal(a.max_output, 1024 * 1024);
+    assert_int_equal(a.max_output, -1);
+    assert_null(a.input);
+    assert_false(a.resume);
+    assert_false(b.input_open);
+    assert_int_equal(b.cols, 0);
+    assert_int_equal(b.lease_ms, 0);
+    assert_int_equal(b.unattended_ms, 0);
     spec_clear(&a);
     spec_clear(&b);
     json_decref(body);
+}
+
+static void reads_every_field_of_a_process_C6_A15_B10(void **state)
+{
+    (void)state;
+    json_t *body =
+        json("{\"shell\":\"top\",\"user\":\"root\",\"resume\":true,\"pty\":{\"cols\":80,\"rows\":1000},"
+             "\"retention\":{\"bytes\":65536,\"mode\":\"lossless\"},\"lease\":{\"ttl_ms\":1000},"
+             "\"on_disconnect\":{\"kill_after_ms\":5000}}");
+    struct spec s;
+    struct sg_error e;
+    assert_int_equal(spec_parse(body, SPEC_PROCESS, &s, &e), SG_OK);
+    assert_true(s.sudo && s.resume && s.input_open && s.lossless);
+    assert_int_equal(s.cols, 80);
+    assert_int_equal(s.rows, 1000);
+    assert_int_equal(s.retain_bytes, 65536);
+    assert_int_equal(s.lease_ms, 1000);
+    assert_int_equal(s.unattended_ms, 5000);
+    assert_string_equal(json_string_value(json_object_get(s.env, "TERM")), "xterm-256color");
+    spec_set_defaults(&s, SPEC_PROCESS, 1 << 30, 0);
+    struct process_spec p = spec_for_relay(&s, (struct relay_session){.session_id = "s"});
+    assert_string_equal(p.id, s.id);
+    assert_string_equal(p.argv[2], "top");
+    assert_true(p.sudo && p.input_open && p.lossless);
+    assert_int_equal(p.cols, 80);
+    assert_int_equal(p.rows, 1000);
+    assert_int_equal(p.retain_bytes, 65536);
+    assert_int_equal(p.lease_ms, 1000);
+    assert_int_equal(p.unattended_ms, 5000);
+    assert_null(p.input);
+    spec_clear(&s);
+    json_decref(body);
+    /* what the caller says about TERM stands, and the body is not changed */
+    body = json("{\"shell\":\"x\",\"pty\":{\"cols\":1,\"rows\":1},\"env\":{\"TERM\":\"vt100\"},"
+                "\"on_disconnect\":{\"kill_after_ms\":0}}");
+    assert_int_equal(spec_parse(body, SPEC_PROCESS, &s, &e), SG_OK);
+    assert_string_equal(json_string_value(json_object_get(s.env, "TERM")), "vt100");
+    assert_int_equal(s.unattended_ms, 1); /* at once is not never */
+    assert_false(s.sudo);
+    spec_clear(&s);
+    json_decref(body);
+    body = json("{\"shell\":\"x\",\"stdin\":\"open\",\"on_disconnect\":\"keep\",\"env\":{\"A\":\"b\"}}");
+    assert_int_equal(spec_parse(body, SPEC_PROCESS, &s, &e), SG_OK);
+    assert_true(s.input_open);
+    assert_int_equal(s.unattended_ms, 0);
+    assert_int_equal(json_object_size(s.env), 1);
+    spec_clear(&s);
+    json_decref(body);
+}
+
+static void takes_input_as_text_or_base64_A12(void **state)
+{
+    (void)state;
+    struct spec s;
+    json_t *body = json("{\"shell\":\"x\",\"stdin\":\"h\\u00e9\\n\"}");
+    assert_int_equal(spec_parse(body, SPEC_RUN, &s, NULL), SG_OK);
+    assert_int_equal(s.input_len, 4);
+    assert_memory_equal(s.input, "h\xc3\xa9\n", 4);
+    spec_clear(&s);
+    json_decref(body);
+    body = json("{\"shell\":\"x\",\"stdin\":{\"base64\":\"AP8K\"}}");
+    assert_int_equal(spec_parse(body, SPEC_RUN, &s, NULL), SG_OK);
+    assert_int_equal(s.input_len, 3);
+    assert_memory_equal(s.input, "\0\xff\n", 3);
+    struct process_spec p = spec_for_relay(&s, (struct relay_session){.session_id = "s"});
+    assert_ptr_equal(p.input, s.input);
+    assert_int_equal(p.input_len, 3);
+    assert_false(p.input_open);
+    spec_clear(&s);
+    json_decref(body);
+    for (size_t n = PROCESS_INPUT_MAX; n <= PROCESS_INPUT_MAX + 1; n++) {
+        char *text = malloc(n);
+        memset(text, 'x', n);
+        body = json_pack("{ssso}", "shell", "x", "stdin", json_stringn(text, n));
+        assert_int_equal(spec_parse(body, SPEC_RUN, &s, NULL),
+                         n <= PROCESS_INPUT_MAX ? SG_OK : SG_E_INVALID_FIELD);
+        spec_clear(&s);
+        json_decref(body);
+        free(text);
+    }
+}
+
+static void fills_in_what_the_operator_configured(void **state)
+{
+    (void)state;
+    struct spec s = {.max_output = -1};
+    spec_set_defaults(&s, SPEC_RUN, 0, 0);
+    assert_int_equal(s.max_output, 1024 * 1024);
+    assert_int_equal(s.retain_bytes, 0);
+    s = (struct spec){.max_output = -1};
+    spec_set_defaults(&s, SPEC_RUN, 1 << 20, 32 << 20);
+    assert_int_equal(s.max_output, 32 << 20);
+    assert_int_equal(s.retain_bytes, 40 << 20); /* enough to answer with */
+    s = (struct spec){.max_output = 0, .retain_bytes = 77};
+    spec_set_defaults(&s, SPEC_RUN, 1 << 20, 32 << 20);
+    assert_int_equal(s.max_output, 0);
+    assert_int_equal(s.retain_bytes, 77);
 }
 
 static void bounds_arguments(void **state)
@@ -236,6 +374,9 @@ int main(void)
         cmocka_unit_test(refuses_with_a_pointer_P65_C6),
         cmocka_unit_test(reads_every_field_C6),
         cmocka_unit_test(fills_in_what_is_missing),
+        cmocka_unit_test(reads_every_field_of_a_process_C6_A15_B10),
+        cmocka_unit_test(takes_input_as_text_or_base64_A12),
+        cmocka_unit_test(fills_in_what_the_operator_configured),
         cmocka_unit_test(bounds_arguments),
         cmocka_unit_test(reads_signals_A13),
         cmocka_unit_test(checks_paths_and_modes),
