@@ -23,6 +23,10 @@ void route_process_list(struct exchange *ex);
 void route_process_get(struct exchange *ex);
 void route_process_signal(struct exchange *ex);
 void route_process_remove(struct exchange *ex);
+void route_process_patch(struct exchange *ex);
+void route_process_cancel(struct exchange *ex);
+void route_process_resize(struct exchange *ex);
+void route_process_ack(struct exchange *ex);
 void route_process_output(struct exchange *ex);
 void route_process_attach(struct exchange *ex);
 

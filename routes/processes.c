@@ -1,7 +1,7 @@
 #include "routes/handlers.h"
 
 #include "base/json.h"
-#include "routes/act.h"
+#include "routes/process_act.h"
 #include "routes/process_json.h"
 #include "routes/spec.h"
 
@@ -11,33 +11,15 @@
 struct look {
     struct act act;
     int64_t wait_ms;
-    int signal;
-    bool only_program, sudo;
+    bool killed; /* as root, before removing */
 };
-
-/* The id in the path, or PROCESS_NOT_FOUND: no process can have another form. */
-static enum sg_code process_id(const struct exchange *ex, struct sg_error *e)
-{
-    if (sg_wire_id_valid(ex->params[1], strlen(ex->params[1])))
-        return SG_OK;
-    return sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
-}
-
-static bool ended_or_retried(struct act *a, const struct sg_error *e)
-{
-    if (!e)
-        return false;
-    if (!act_retry(a, e))
-        a->fail(a, e);
-    return true;
-}
 
 /* ---- list ---- */
 
 static void on_list(void *arg, const struct sg_wire_process *list, size_t n, const struct sg_error *e)
 {
     struct act *a = arg;
-    if (ended_or_retried(a, e))
+    if (process_ended_or_retried(a, e))
         return;
     json_t *items = json_array();
     for (size_t i = 0; i < n && items; i++) {
@@ -80,7 +62,7 @@ static void on_status(void *arg, const struct sg_wire_process *list, size_t n, c
         (void)sg_fail(&own, SG_E_PROCESS_NOT_FOUND, SG_FINISHED, "no such process in this session");
         e = &own;
     }
-    if (!ended_or_retried(&l->act, e))
+    if (!process_ended_or_retried(&l->act, e))
         act_answer(&l->act, 200, process_json(&list[0], l->act.session_id));
 }
 
@@ -110,40 +92,13 @@ void route_process_get(struct exchange *ex)
     act_begin(&l->act);
 }
 
-/* A process that was started with sudo takes signals from root only. */
-static bool needs_root(const struct look *l, const struct sg_error *e)
-{
-    return e && !l->sudo && l->act.ex &&
-           (e->code == SG_E_PERMISSION_DENIED || strcmp(e->errno_name, "EPERM") == 0);
-}
-
 /* ---- signal ---- */
 
-static void signal_go(struct act *a);
-
-static void on_signalled(void *arg, const struct sg_error *e)
+static enum sg_code send_signal(struct process_act *p, const struct process_target *t, process_act_fn *done,
+                                struct sg_error *e)
 {
-    struct look *l = arg;
-    if (needs_root(l, e)) {
-        l->sudo = true;
-        signal_go(&l->act);
-        return;
-    }
-    if (ended_or_retried(&l->act, e))
-        return;
-    if (act_settled(&l->act))
-        ex_answer_empty(l->act.ex, 202);
-    act_free(&l->act);
-}
-
-static void signal_go(struct act *a)
-{
-    struct look *l = (struct look *)a;
-    struct sg_error e;
-    struct relay_session s = act_session(a);
-    if (process_signal(a->gw->relay, &s, a->ex->params[1], l->signal, l->only_program, l->sudo, on_signalled,
-                       l, &e))
-        a->fail(a, &e);
+    return process_signal(p->act.gw->relay, &t->session, t->id, p->signal, p->only_program, t->sudo, done, p,
+                          e);
 }
 
 static enum sg_code parse_signal(struct exchange *ex, int *number, bool *only_program, struct sg_error *e)
@@ -168,19 +123,12 @@ static enum sg_code parse_signal(struct exchange *ex, int *number, bool *only_pr
 
 void route_process_signal(struct exchange *ex)
 {
+    struct process_act p = {.send = send_signal, .steps = 1, .status = 202};
     struct sg_error e;
-    int number = 0;
-    bool only_program = false;
-    if (parse_signal(ex, &number, &only_program, &e)) {
+    if (parse_signal(ex, &p.signal, &p.only_program, &e))
         ex_fail(ex, &e);
-        return;
-    }
-    struct look *l = act_new(ex, sizeof *l, signal_go, act_fail);
-    if (!l)
-        return;
-    l->signal = number;
-    l->only_program = only_program;
-    act_begin(&l->act);
+    else
+        process_act_begin(ex, &p);
 }
 
 /* ---- remove ---- */
@@ -199,16 +147,17 @@ static void on_killed(void *arg, const struct sg_error *e)
 static void on_removed(void *arg, const struct sg_error *e)
 {
     struct look *l = arg;
-    if (needs_root(l, e)) { /* what cannot be killed while removing is killed before */
+    if (process_needs_root(e) && !l->killed &&
+        l->act.ex) { /* what cannot be killed while removing is killed before */
         struct sg_error own;
         struct relay_session s = act_session(&l->act);
-        l->sudo = true;
+        l->killed = true;
         if (process_signal(l->act.gw->relay, &s, l->act.ex->params[1], SIGKILL, false, true, on_killed, l,
                            &own))
             l->act.fail(&l->act, &own);
         return;
     }
-    if (ended_or_retried(&l->act, e))
+    if (process_ended_or_retried(&l->act, e))
         return;
     if (act_settled(&l->act))
         ex_answer_empty(l->act.ex, 204);

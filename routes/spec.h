@@ -21,6 +21,7 @@ enum {
     SPEC_GRACE_MAX_MS = 600000,
 };
 #define SPEC_TIMEOUT_MAX_MS INT64_C(86400000)
+#define SPEC_OFFSET_MAX     (INT64_MAX / 4)   /* the relay's */
 #define SPEC_LEASE_MAX_MS   INT64_C(86400000) /* and of kill_after_ms */
 
 enum spec_form { SPEC_RUN, SPEC_PROCESS };

@@ -23,6 +23,10 @@ const struct route routes[] = {
     {"GET",    "/v1/sandboxes/{name}/processes/{id}",        ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_get},
     {"DELETE", "/v1/sandboxes/{name}/processes/{id}",        ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_remove},
     {"POST",   "/v1/sandboxes/{name}/processes/{id}/signal", ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_signal},
+    {"PATCH",  "/v1/sandboxes/{name}/processes/{id}",        ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_patch},
+    {"POST",   "/v1/sandboxes/{name}/processes/{id}/cancel", ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_cancel},
+    {"POST",   "/v1/sandboxes/{name}/processes/{id}/resize", ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_resize},
+    {"POST",   "/v1/sandboxes/{name}/processes/{id}/ack",    ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_ack},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/output", ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_output},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/attach", ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, route_process_attach},
 
