@@ -152,8 +152,9 @@ class Gateway(Process):
         settings = {"SERVER_LISTEN": "127.0.0.1:0", "SERVER_LOG_LEVEL": "debug", "AUTH_TOKENS_FILE": self.tokens,
                     "UPSTREAM_URL": upstream_url, "UPSTREAM_TOKEN_FILE": directory / "upstream-token",
                     "UPSTREAM_TEAM_ID": "team_local", "UPSTREAM_PROJECT_ID": "prj_local", **(env or {})}
-        super().__init__([binary("sandgate"), "serve", *options], directory / "gateway.log",
-                         clean_env(**{"SANDGATE_" + k: str(v) for k, v in settings.items()}))
+        self.command = ([binary("sandgate"), "serve", *options], directory / "gateway.log",
+                        clean_env(**{"SANDGATE_" + k: str(v) for k, v in settings.items()}))
+        super().__init__(*self.command)
         self.url = until(self.listening, "the gateway listens")
 
     def events(self, name):

@@ -1,0 +1,539 @@
+"""A client that loses nothing: it keeps the offset of each stream and goes on there, over any transport.
+
+    reader = Reader(endpoints, "box", "pid", rng)
+    reader.connect("websocket")        # one connection, until it ends or a Drop says so
+    reader.data["stdout"], reader.exit
+
+Every transport yields the same events, (kind, …):
+
+    ("hello", record)
+    ("data", stream, offset, bytes)
+    ("gap", stream, from, to)
+    ("exit", record)
+    ("error", problem)                 an `error` record inside the stream
+
+and raises Cut when the connection is gone or the answer is a passing failure.  The reader checks what it is told: on
+one connection nothing twice and nothing left out, no output after the exit, and no byte that differs from one that it
+has seen already.
+"""
+import base64
+import http.client
+import json
+import os
+import socket
+import struct
+import time
+import urllib.parse
+
+STREAMS = ("stdout", "stderr")
+CHANNELS = {1: "stdout", 2: "stderr", 3: "pty"}
+PASSING = {408, 429, 500, 502, 503, 504}  # of reading, which changes nothing: worth another try
+SILENCE = 60  # seconds; no connection may be silent for so long
+
+
+class Cut(Exception):
+    """The connection is gone; where it left off is known."""
+
+
+class Wrong(AssertionError):
+    """The server broke its word."""
+
+
+class Endpoint:
+    """One gateway process: where it listens and the token that it takes."""
+
+    def __init__(self, url, token):
+        parts = urllib.parse.urlsplit(url)
+        self.host, self.port, self.token, self.url = parts.hostname, parts.port, token, url
+
+    def request(self, method, path, query=None, headers=None, body=None, timeout=SILENCE):
+        """An open http.client response; Cut when there is none."""
+        if query:
+            path += "?" + urllib.parse.urlencode(query)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body=body, headers={"Authorization": "Bearer " + self.token, **(headers or {})})
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as e:
+            connection.close()
+            raise Cut(f"{method} {path}: {e!r}") from None
+        response.connection = connection
+        return response
+
+    def json(self, method, path, body=None, query=None):
+        """(status, document)."""
+        data = None if body is None else json.dumps(body)
+        response = self.request(method, path, query, {"Content-Type": "application/json"} if data else None, data)
+        try:
+            text = response.read()
+        except (OSError, http.client.HTTPException) as e:
+            raise Cut(f"{method} {path}: {e!r}") from None
+        finally:
+            response.connection.close()
+        return response.status, json.loads(text) if text else None
+
+
+def refuse(response, body):
+    """A refusal before the stream: Cut where trying again makes sense."""
+    text = body.decode(errors="replace")
+    if response.status in PASSING:
+        raise Cut(f"{response.status} {text}")
+    raise Wrong(f"refused with {response.status}: {text}")
+
+
+# ---- WebSocket, by hand: what a library would hide is what is tested ----
+
+
+class WebSocket:
+    """A client's side of RFC 6455; `next()` gives ("text"|"binary", payload), None at the close."""
+
+    def __init__(self, endpoint, path, query, protocol, timeout=SILENCE, receive_buffer=None):
+        target = path + "?" + urllib.parse.urlencode(query) if query else path
+        self.buffer, self.closed, self.close_reason, self.pings = bytearray(), None, None, 0
+        try:
+            self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            if receive_buffer:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            self.socket.settimeout(timeout)
+            self.socket.connect((endpoint.host, endpoint.port))
+            key = base64.b64encode(os.urandom(16)).decode()
+            self.socket.sendall((f"GET {target} HTTP/1.1\r\nHost: {endpoint.host}:{endpoint.port}\r\nConnection: Upgrade\r\n"
+                                 f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+                                 f"Sec-WebSocket-Protocol: {protocol}\r\nAuthorization: Bearer {endpoint.token}\r\n\r\n").encode())
+            while b"\r\n\r\n" not in self.buffer:
+                self.more()
+        except OSError as e:
+            self.socket.close()
+            raise Cut(f"handshake: {e!r}") from None
+        head, _, rest = bytes(self.buffer).partition(b"\r\n\r\n")
+        self.buffer = bytearray(rest)
+        self.status = int(head.split(b" ", 2)[1])
+        if self.status != 101:
+            body = self.rest_of_body(head)
+            self.socket.close()
+            if self.status in PASSING:
+                raise Cut(f"handshake: {self.status} {body[:400]}")
+            raise Wrong(f"handshake refused with {self.status}: {body[:400]}")
+        if f"sec-websocket-protocol: {protocol}".encode() not in head.lower():
+            raise Wrong(f"another subprotocol: {head}")
+
+    def rest_of_body(self, head):
+        length = next((int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+        try:
+            while len(self.buffer) < length:
+                self.more()
+        except Cut:
+            pass
+        return bytes(self.buffer)
+
+    def more(self):
+        try:
+            data = self.socket.recv(1 << 18)
+        except socket.timeout:
+            raise Cut(f"silent for {self.socket.gettimeout()} s") from None
+        except OSError as e:
+            raise Cut(repr(e)) from None
+        if not data:
+            raise Cut("closed without a close frame")
+        self.buffer += data
+
+    def take(self, n):
+        while len(self.buffer) < n:
+            self.more()
+        out = bytes(self.buffer[:n])
+        del self.buffer[:n]
+        return out
+
+    def send(self, opcode, payload=b""):
+        mask = os.urandom(4)
+        n = len(payload)
+        head = bytes([0x80 | opcode]) + (bytes([0x80 | n]) if n < 126 else
+                                         b"\xfe" + struct.pack(">H", n) if n < 65536 else b"\xff" + struct.pack(">Q", n))
+        long_mask = (mask * (n // 4 + 1))[:n]
+        body = (int.from_bytes(payload, "big") ^ int.from_bytes(long_mask, "big")).to_bytes(n, "big") if n else b""
+        try:
+            self.socket.sendall(head + mask + body)
+        except OSError as e:
+            raise Cut(repr(e)) from None
+
+    def send_json(self, message):
+        self.send(1, json.dumps(message).encode())
+
+    def frame(self):
+        """(opcode, payload): servers send whole, unmasked, short-form frames."""
+        b0, b1 = self.take(2)
+        if b0 & 0x70 or b1 & 0x80:
+            raise Wrong(f"a frame that begins {b0:02x} {b1:02x}")
+        if not b0 & 0x80:
+            raise Wrong("a fragmented frame from the server")
+        n = b1
+        if n == 126:
+            n = struct.unpack(">H", self.take(2))[0]
+        elif n == 127:
+            n = struct.unpack(">Q", self.take(8))[0]
+        return b0 & 15, self.take(n)
+
+    def next(self):
+        while True:
+            opcode, payload = self.frame()
+            if opcode == 9:
+                self.pings += 1
+                self.send(10, payload)
+            elif opcode == 8:
+                self.closed = int.from_bytes(payload[:2], "big") if payload else 1005
+                self.close_reason = payload[2:].decode()
+                return None
+            elif opcode == 1:
+                return "text", payload.decode()  # P47: always valid
+            elif opcode == 2:
+                return "binary", payload
+            elif opcode != 10:
+                raise Wrong(f"opcode {opcode}")
+
+    def close(self, how="close"):
+        """how: close (the handshake's beginning, then the socket), fin, reset."""
+        try:
+            if how == "close":
+                self.send(8, struct.pack(">H", 1000))
+            elif how == "reset":
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        except (Cut, OSError):
+            pass
+        self.socket.close()
+
+
+def websocket_events(protocol):
+    def events(reader, endpoint, opened):
+        query = {s: reader.at[s] for s in reader.streams}
+        ws = WebSocket(endpoint, reader.path + "/attach", query, protocol)
+        opened.append(ws)
+        first = True
+        while True:
+            frame = ws.next()
+            if frame is None:
+                if ws.closed == 1001:
+                    raise Cut("draining")
+                if ws.closed in (1011, 4008):
+                    raise Cut(f"closed with {ws.closed} {ws.close_reason}")
+                if ws.closed != 1000:
+                    raise Wrong(f"closed with {ws.closed} {ws.close_reason}")
+                raise Cut("closed with 1000")
+            kind, payload = frame
+            if kind == "binary":
+                if protocol != "sandgate.v1" or len(payload) <= 9 or payload[0] not in CHANNELS:
+                    raise Wrong(f"a binary frame that begins {payload[:9].hex()}")
+                if len(payload) > 9 + 65536:
+                    raise Wrong(f"a frame with {len(payload) - 9} bytes of payload")
+                yield "data", CHANNELS[payload[0]], int.from_bytes(payload[1:9], "big"), payload[9:]
+                continue
+            message = json.loads(payload)
+            if first and message["type"] not in ("hello", "error"):
+                raise Wrong(f"hello comes first: {payload[:200]}")
+            first = False
+            if message["type"] == "data":
+                if protocol != "sandgate.v1.json":
+                    raise Wrong("a data record in the binary protocol")
+                yield "data", message["stream"], message["offset"], base64.b64decode(message["data"], validate=True)
+            elif message["type"] == "gap":
+                yield "gap", message["stream"], message["from"], message["to"]
+            elif message["type"] in ("hello", "exit", "error"):
+                yield message["type"], message
+            elif message["type"] not in ("keepalive", "presence", "stdin"):
+                raise Wrong(f"a message of type {message['type']}")
+    return events
+
+
+# ---- SSE and NDJSON ----
+
+
+def lines_of(response):
+    """Lines as they come, without their LF; Cut when the body ends early or the peer is gone."""
+    rest = b""
+    while True:
+        try:
+            data = response.read1(1 << 16)
+        except (OSError, http.client.HTTPException) as e:
+            raise Cut(repr(e)) from None
+        if not data:
+            if rest:
+                raise Cut("cut inside a line")
+            return
+        *whole, rest = (rest + data).split(b"\n")
+        yield from whole
+
+
+def event_record(kind, record):
+    """What SSE and NDJSON have in common."""
+    if kind == "data":
+        return "data", record["stream"], record["offset"], base64.b64decode(record["data"], validate=True)
+    if kind == "gap":
+        return "gap", record["stream"], record["from"], record["to"]
+    return kind, record
+
+
+def open_events(reader, endpoint, opened, accept):
+    headers = {"Accept": accept}
+    query = {}
+    if reader.rng.random() < 0.5:
+        headers["Last-Event-ID"] = ";".join(f"{s}:{reader.at[s]}" for s in reader.streams)
+    else:
+        query = {s: reader.at[s] for s in reader.streams}
+    response = endpoint.request("GET", reader.path + "/events", query, headers)
+    opened.append(response.connection)
+    if response.status != 200:
+        refuse(response, response.read())
+    if not response.headers["Content-Type"].startswith(accept):
+        raise Wrong(f"Content-Type {response.headers['Content-Type']}")
+    return response
+
+
+def sse_events(reader, endpoint, opened):
+    """By the WHATWG algorithm, strictly: an event counts when its empty line has come."""
+    response = open_events(reader, endpoint, opened, "text/event-stream")
+    kind, data, last_id, ended = "message", [], None, False
+    for raw in lines_of(response):
+        line = raw.decode()
+        if line == "":
+            if data:
+                if kind == "end":
+                    ended = True
+                else:
+                    event = event_record(kind, json.loads("\n".join(data)))
+                    yield event
+                    if event[0] == "data" and last_id is not None:
+                        told = dict(part.split(":") for part in last_id.split(";"))
+                        if int(told[event[1]]) != event[2] + len(event[3]):
+                            raise Wrong(f"id {last_id} after {event[1]} {event[2]}+{len(event[3])}")
+            kind, data = "message", []
+            continue
+        field, _, value = line.partition(":")
+        value = value[1:] if value.startswith(" ") else value
+        if field == "event":
+            kind = value
+        elif field == "data":
+            data.append(value)
+        elif field == "id":
+            last_id = value
+        elif field not in ("", "retry"):
+            raise Wrong(f"SSE field {field!r}")
+    if not ended:
+        raise Cut("the event stream ended")
+
+
+def ndjson_events(reader, endpoint, opened):
+    response = open_events(reader, endpoint, opened, "application/x-ndjson")
+    for raw in lines_of(response):
+        if not raw:
+            continue
+        record = json.loads(raw)
+        kind = record["type"]
+        if kind == "end":
+            return
+        if kind not in ("keepalive", "presence"):
+            yield event_record(kind, record)
+    raise Cut("the lines ended")
+
+
+# ---- output by offset, and run ----
+
+
+def output_events(reader, endpoint, opened):
+    """Reads each stream by offset until the process record says that there is nothing more."""
+    while True:
+        for stream in reader.streams:
+            at = reader.at[stream]
+            query = {"stream": stream, "offset": at, "wait_ms": reader.rng.choice((0, 200, 1500))}
+            if reader.rng.random() < 0.5:
+                query["limit"] = 1 + int(reader.rng.expovariate(1 / 50000))
+            response = endpoint.request("GET", reader.path + "/output", query)
+            opened.append(response.connection)
+            if response.status == 410:
+                problem = json.loads(response.read())
+                yield "gap", stream, at, problem["oldest"]
+                continue
+            if response.status != 200:
+                refuse(response, response.read())
+            yield from output_body(response, stream, at, query.get("limit"))
+            opened.remove(response.connection)
+            response.connection.close()
+        status, record = endpoint.json("GET", reader.path)
+        if status in PASSING:
+            raise Cut(f"record: {status}")
+        if status != 200:
+            raise Wrong(f"record: {status} {record}")
+        if record["state"] == "finished" and all(record["streams"][s]["end"] <= reader.at[s] for s in reader.streams):
+            yield "exit", {**record, **{s + "_end": record["streams"][s]["end"] for s in reader.streams}}
+            return
+
+
+def output_body(response, stream, at, limit):
+    length = int(response.headers["Content-Length"])
+    if limit is not None and length > limit:
+        raise Wrong(f"{length} bytes for a limit of {limit}")
+    if length and int(response.headers["X-Offset-Next"]) != at + length:
+        raise Wrong(f"X-Offset-Next {response.headers['X-Offset-Next']} after {at}+{length}")
+    got = 0
+    while got < length:
+        try:
+            data = response.read1(min(length - got, 1 << 16))
+        except (OSError, http.client.HTTPException) as e:
+            raise Cut(repr(e)) from None
+        if not data:
+            raise Cut(f"the body ended after {got} of {length}")
+        yield "data", stream, at + got, data
+        got += len(data)
+
+
+def run_events(reader, endpoint, opened):
+    """The one-shot answer begins at 0: what is known already must be the same, the rest is new."""
+    del opened
+    status, result = endpoint.json("POST", reader.box_path + "/run", reader.run_body)
+    if status in PASSING:
+        raise Cut(f"run: {status}")
+    if status not in (200, 202):
+        raise Wrong(f"run: {status} {result}")
+    for stream in reader.streams:
+        text = result[stream]
+        data = base64.b64decode(text, validate=True) if result["encoding"] == "base64" else text.encode()
+        seen = reader.known(stream, 0, len(data))
+        if seen is not None and not data.startswith(seen):
+            raise Wrong(f"run answered other {stream} than was seen before")
+        if len(data) > reader.at[stream]:
+            yield "data", stream, reader.at[stream], data[reader.at[stream]:]
+    if result["state"] == "finished":
+        if result["exit_code"] is None and result["signal"] is None and not result["timed_out"]:
+            raise Wrong(f"P03: {status} says finished without code or signal: {result}")
+        yield "exit", {**result, "output_complete": result["output_complete"] and not result["truncated"]}
+
+
+TRANSPORTS = {
+    "websocket": websocket_events("sandgate.v1"),
+    "websocket json": websocket_events("sandgate.v1.json"),
+    "sse": sse_events,
+    "ndjson": ndjson_events,
+    "output": output_events,
+    "run": run_events,
+}
+
+
+class Drop(Exception):
+    """The client leaves by its own will."""
+
+
+class Reader:
+    """What one client has of one process, and how it gets the rest."""
+
+    def __init__(self, endpoints, box, pid, rng, streams=STREAMS, run_body=None, may_miss=False):
+        self.endpoints, self.rng, self.streams = endpoints, rng, streams
+        self.box_path = f"/v1/sandboxes/{box}"
+        self.path = f"{self.box_path}/processes/{pid}"
+        self.run_body, self.may_miss = run_body, may_miss
+        self.at = {s: 0 for s in streams}
+        self.data = {s: bytearray() for s in streams}  # a gap's bytes are zero
+        self.gaps = {s: [] for s in streams}
+        self.incomplete = None  # an exit that said that output may be missing
+        self.exit, self.hello, self.connections, self.cuts, self.drops = None, None, 0, 0, 0
+        self.history = []
+
+    def known(self, stream, start, end):
+        """Bytes seen of start..end (as far as they go), None when a gap lies there."""
+        if any(a < end and b > start for a, b in self.gaps[stream]):
+            return None
+        return bytes(self.data[stream][start:end])
+
+    def connect(self, transport, drop_bytes=None, drop_seconds=None, pause=0.0):
+        """One connection to one endpoint, until the exit, a cut, or the client's own leaving after so many bytes or
+        seconds.  pause: a slow reader.  True when the exit was told."""
+        endpoint = self.rng.choice(self.endpoints())
+        self.connections += 1
+        opened, left = [], drop_bytes
+        deadline = None if drop_seconds is None else time.monotonic() + drop_seconds
+        began, why = dict(self.at), "end"
+        expected = dict(self.at)
+        exited = False
+        try:
+            for event in TRANSPORTS[transport](self, endpoint, opened):
+                if exited:
+                    raise Wrong(f"{event[0]} after the exit")
+                left = self.take(event, expected, left)
+                exited = self.exit is not None
+                if not exited and (left is not None and left <= 0 or deadline and time.monotonic() > deadline):
+                    raise Drop
+                if pause:
+                    time.sleep(pause)
+        except Cut as e:
+            why = str(e)
+            self.cuts += not exited
+        except Drop:
+            why = "drop"
+            self.drops += 1
+        finally:
+            for thing in opened:
+                if isinstance(thing, WebSocket):
+                    thing.close(self.rng.choice(("close", "fin", "reset")))
+                else:
+                    thing.close()
+            self.history.append((transport, endpoint.port, began, dict(self.at), why[:120]))
+        return self.exit is not None
+
+    def take(self, event, expected, left):
+        kind = event[0]
+        if kind == "data":
+            _, stream, offset, data = event
+            if stream not in expected or offset != expected[stream]:
+                raise Wrong(f"{stream}: offset {offset} instead of {expected.get(stream)}")
+            if not data:
+                raise Wrong(f"{stream}: a record of no bytes at {offset}")
+            expected[stream] += len(data)
+            used = data if left is None else data[:max(left, 0)]  # a client may have got only the beginning of a frame
+            self.data[stream] += used
+            self.at[stream] += len(used)
+            return None if left is None else left - len(data)
+        if kind == "gap":
+            _, stream, start, end = event
+            if start != expected[stream] or end <= start:
+                raise Wrong(f"{stream}: a gap {start}..{end} at {expected[stream]}")
+            if not self.may_miss:
+                raise Wrong(f"{stream}: a gap {start}..{end} although everything is kept")
+            self.gaps[stream].append((start, end))
+            self.data[stream] += bytes(end - start)
+            self.at[stream] = expected[stream] = end
+        elif kind == "hello":
+            self.check_hello(event[1])
+        elif kind == "exit":
+            self.check_exit(event[1])
+        elif kind == "error":
+            if event[1]["status"] not in PASSING and event[1]["code"] != "process_lost":
+                raise Wrong(f"error record: {event[1]}")
+            if event[1]["code"] == "process_lost":
+                self.exit = {"state": "unknown", "exit_code": None, "signal": None}
+                return left
+            raise Cut(f"error record: {event[1]['code']}")
+        return left
+
+    def check_hello(self, record):
+        self.hello = record
+        for s in self.streams:
+            oldest, next_ = record["streams"][s]["oldest"], record["streams"][s]["next"]
+            if next_ != max(self.at[s], oldest):
+                raise Wrong(f"hello says {s} goes on at {next_}, asked for {self.at[s]}, oldest {oldest}")
+
+    def check_exit(self, record):
+        for s in self.streams:
+            end = record.get(s + "_end")
+            if end is not None and end != self.at[s] and record.get("output_complete", True) and \
+                    not record.get("descendants_hold_output"):
+                raise Wrong(f"exit says {s} ends at {end}, {self.at[s]} came before it")
+        for before in filter(None, (self.exit, self.incomplete)):
+            if outcome(before) != outcome(record):
+                raise Wrong(f"another exit than before: {before} {record}")
+        if record.get("output_complete") is False and not self.may_miss:
+            self.incomplete = record
+            raise Cut("an exit with output_complete:false: there is more to read")
+        self.exit = record
+
+
+def outcome(record):
+    return record.get("exit_code"), record.get("signal")
+
+
