@@ -40,7 +40,7 @@ struct guest_call {
     char **args; /* HEAD_ARGS places, then the caller's */
     char *cwd;
     json_t *env;
-    bool sudo;
+    bool sudo, attach_stdin;
 
     struct guest_events ev;
     void *arg;
@@ -65,17 +65,6 @@ struct guest_call {
     size_t err_len;
 
     struct sg_grave grave;
-};
-
-struct guestlink {
-    struct sg_loop *loop;
-    struct vercel_client *client;
-    const struct guest_blob *(*find_blob)(const char *arch);
-    struct hosts hosts;
-    struct guest_call_list ready; /* waited for an upload that is over; started by `pump` */
-    struct sg_timer *pump;
-    LIST_HEAD(, guest_call) all;
-    bool closing;
 };
 
 static enum sg_code run_command(struct guest_call *c, struct sg_error *e);
@@ -189,7 +178,7 @@ static bool take_line(struct guest_call *c, const char *text, size_t n)
         sg_timer_start(c->timer, LINGER_MS);
         return true;
     }
-    if (line.kind == SG_WIRE_HELLO)
+    if (line.kind == SG_WIRE_HELLO || line.kind == SG_WIRE_CARRIER)
         c->hello = true;
     return c->ev.on_line(c->arg, &line);
 }
@@ -247,6 +236,8 @@ static void on_started(void *arg, const char *command_id)
     (void)snprintf(c->command_id, sizeof c->command_id, "%s", command_id);
     if (c->host->owner == c)
         sg_timer_start(c->timer, INSTALL_MS);
+    if (c->ev.on_command)
+        c->ev.on_command(c->arg, command_id);
 }
 
 /* The helper is not there.  Uploads it, waits for who does, or just tries again. */
@@ -373,11 +364,16 @@ static void on_command_end(void *arg, int exit_code, const struct sg_error *e)
 
 /* ---- running ---- */
 
+void guest_path(char out[GUEST_PATH_MAX], const struct guest_blob *blob)
+{
+    (void)snprintf(out, GUEST_PATH_MAX, GUEST_ROOT "/guest-%s", blob->hash);
+}
+
 static enum sg_code run_command(struct guest_call *c, struct sg_error *e)
 {
     static const struct vercel_command_events events = {
         .on_started = on_started, .on_text = on_text, .on_end = on_command_end};
-    char path[128];
+    char path[GUEST_PATH_MAX];
     char **args = c->args + HEAD_ARGS;
     if (c->up[0]) {
         static char install[] = "--install";
@@ -386,7 +382,7 @@ static enum sg_code run_command(struct guest_call *c, struct sg_error *e)
         args[1] = (char *)(uintptr_t)c->blob->hash; /* only read */
         (void)snprintf(path, sizeof path, "%s", c->up);
     } else {
-        (void)snprintf(path, sizeof path, GUEST_ROOT "/guest-%s", c->blob->hash);
+        guest_path(path, c->blob);
     }
     const struct vercel_command cmd = {
         .session_id = c->host->id,
@@ -395,6 +391,7 @@ static enum sg_code run_command(struct guest_call *c, struct sg_error *e)
         .cwd = c->cwd,
         .env = c->env,
         .sudo = c->sudo,
+        .attach_stdin = c->attach_stdin,
     };
     c->stage = STAGE_RUNNING;
     c->generation = c->host->generation;
@@ -518,6 +515,7 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
     c->arg = arg;
     c->env = json_incref(a->env);
     c->sudo = a->sudo;
+    c->attach_stdin = a->attach_stdin;
     c->grave.fn = on_bury;
     c->timer = sg_timer_new(g->loop, on_timer, c);
     if (!c->timer || !copy_args(c, a) || !(c->host = hosts_get(&g->hosts, a->session_id)))
@@ -592,6 +590,7 @@ void guestlink_free(struct guestlink *g)
     struct sg_error e;
     g->closing = true;
     (void)sg_fail(&e, SG_E_DRAINING, SG_OUTCOME_UNKNOWN, "The gateway is shutting down.");
+    carriers_end(g, &e);
     while ((c = LIST_FIRST(&g->all)))
         call_end(c, &e);
     sg_timer_free(g->pump);

@@ -37,6 +37,7 @@ struct guest_args {
     const char *cwd;         /* NULL: the session's */
     json_t *env;             /* for the program; borrowed, a reference is taken; NULL: none */
     bool sudo;
+    bool attach_stdin; /* its input stays open: on_command says where it is */
 };
 
 struct guest_events {
@@ -45,8 +46,11 @@ struct guest_events {
     /* The end, exactly once unless cancelled.
      * line set:  the last line (M, K, X or E) was read: the guest's own answer.
      * line NULL: e says why there is none: refused (outcome not_sent/not_started), or the stream was cut
-     *            (`hello` tells whether an H line had been seen: then the process exists). */
+     *            (`hello` tells whether an H or C line had been seen: then the process exists). */
     void (*on_end)(void *arg, const struct sg_wire_line *line, bool hello, const struct sg_error *e);
+    /* The helper runs, or runs again because it had been missing, as this command of the upstream; NULL: not
+     * needed. */
+    void (*on_command)(void *arg, const char *command_id);
 };
 
 struct guest_call;

@@ -30,7 +30,9 @@ struct host {
     struct guest_call *owner; /* while busy */
     struct guest_call_list waiters;
     int nwaiters;
-    int users; /* calls that point here: not to be forgotten */
+    int users;                 /* calls and carriers that point here: not to be forgotten */
+    int socket_failures;       /* of the interactive socket, in a row */
+    int64_t socket_not_before; /* monotonic ms: not tried again until then */
 };
 
 TAILQ_HEAD(host_list, host);
