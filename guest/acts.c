@@ -104,7 +104,9 @@ static bool start_and_show(const struct guest_root *root, int session, const str
         out_hello(&rec.p);
         out_kind(SG_WIRE_OK, NULL);
     } else if (ok) {
-        struct follow_spec fs = {.max_output = a->max_output, .bell = res == START_NEW ? bell : -1};
+        struct follow_spec fs = {.max_output = a->max_output,
+                                 .attend = a->unattended_ms > 0,
+                                 .bell = res == START_NEW ? bell : -1};
         ok = follow_run(dir, a->id, &fs, f);
     }
     if (dir >= 0)
@@ -177,6 +179,9 @@ bool act_follow(const struct guest_root *root, const struct guest_args *a, struc
         return false;
     struct follow_spec fs = {
         .offset = {a->offset[0], a->offset[1]},
+        .from_tail = a->has_tail,
+        .tail = a->tail,
+        .attend = a->attend,
         .read = a->has_limit || a->has_wait || a->only,
         .only = (unsigned)a->only,
         .limit = a->has_limit ? a->limit : GUEST_FOLLOW_BYTES,

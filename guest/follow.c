@@ -1,5 +1,6 @@
 #include "guest/follow.h"
 
+#include "guest/ctl.h"
 #include "guest/out.h"
 #include "guest/segment.h"
 
@@ -10,9 +11,20 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-enum { HOLD_MS = 5 };
+enum {
+    HOLD_MS = 5,
+    ATTEND_AGAIN_MS = 1000,
+};
 
 /* ---- waiting ---- */
+
+/* What may have changed while we waited.  Nothing: no time passed that would make one look anyway. */
+struct wake {
+    bool output; /* bytes were appended to files that were there */
+    bool files;  /* output files came or went */
+    bool state;  /* something else in the record */
+};
+static const struct wake everything = {true, true, true};
 
 /* -1 when there are no watches left: then polling alone has to do. */
 static int watch_open(int dir)
@@ -20,7 +32,7 @@ static int watch_open(int dir)
     int fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", dir);
-    /* IN_CLOSE_WRITE also tells of a killed monitor: the lock file closes with it. */
+    /* IN_CLOSE_WRITE also tells of a killed monitor: the lock is freed with the file's last descriptor. */
     uint32_t mask = IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_CLOSE_WRITE;
     if (fd >= 0 && inotify_add_watch(fd, path, mask) < 0) {
         close(fd);
@@ -29,20 +41,46 @@ static int watch_open(int dir)
     return fd;
 }
 
-static void watch_wait(int fd, uint64_t until_ms)
+static void watch_event(const struct inotify_event *e, struct wake *w)
+{
+    bool output = e->len > 4 && (memcmp(e->name, "out.", 4) == 0 || memcmp(e->name, "err.", 4) == 0);
+    if (e->mask & ~(uint32_t)(IN_MODIFY | IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_CLOSE_WRITE))
+        *w = everything; /* some were lost, or the directory is gone */
+    else if (!output)
+        w->state = true;
+    else if (e->mask & IN_MODIFY)
+        w->output = true;
+    else if (!(e->mask & IN_CLOSE_WRITE))
+        w->files = true;
+}
+
+static struct wake watch_read(int fd)
+{
+    _Alignas(struct inotify_event) char events[4096];
+    struct wake w = {false, false, false};
+    ssize_t n = read(fd, events, sizeof events);
+    for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= n;) {
+        const struct inotify_event *e = (const struct inotify_event *)(const void *)(events + at);
+        watch_event(e, &w);
+        at += (ssize_t)(sizeof *e + e->len);
+    }
+    return w;
+}
+
+static int poll_ms(int watch, uint64_t until_ms)
 {
     uint64_t now = guest_now_ms();
-    if (now >= until_ms)
-        return;
-    int ms = until_ms - now < GUEST_POLL_MS ? (int)(until_ms - now) : GUEST_POLL_MS;
-    if (fd < 0 && ms > 20)
-        ms = 20;
+    uint64_t left = until_ms > now ? until_ms - now : 0;
+    uint64_t most = watch < 0 ? 20 : GUEST_POLL_MS;
+    return (int)(left < most ? left : most);
+}
+
+static void watch_wait(int fd, uint64_t until_ms)
+{
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    if (poll(&p, 1, ms) > 0) {
-        char events[4096];
-        ssize_t n = read(fd, events, sizeof events);
-        (void)n; /* that something changed is all we need */
-    }
+    int ms = poll_ms(fd, until_ms);
+    if (ms > 0 && poll(&p, 1, ms) > 0)
+        (void)watch_read(fd);
 }
 
 bool record_wait(int dir, const char *id, bool end, uint64_t deadline_ms, struct record *rec,
@@ -80,7 +118,9 @@ void record_pause(int dir, uint64_t deadline_ms)
 struct follow {
     const struct follow_spec *spec;
     int dir, watch;
-    int bell; /* -1 when there is none, or it broke: the monitor is gone */
+    int bell;           /* -1 when there is none, or it broke: the monitor is gone */
+    int attend;         /* connection that says we are here, or -1 */
+    uint64_t attend_ms; /* when to try (again) */
     struct record rec;
     struct reader reader[2];
     uint64_t left[2]; /* what may still be printed of a stream */
@@ -90,12 +130,17 @@ struct follow {
 
 static unsigned char block[15 * SG_WIRE_DATA_MAX];
 
+static unsigned channel(const struct follow *f, unsigned s)
+{
+    return s == 0 && f->rec.p.terminal ? 3 : s + 1;
+}
+
 static void print_block(struct follow *f, unsigned s, size_t n)
 {
     struct reader *r = &f->reader[s];
     for (size_t at = 0; at < n; at += SG_WIRE_DATA_MAX) {
         size_t len = n - at < SG_WIRE_DATA_MAX ? n - at : SG_WIRE_DATA_MAX;
-        out_data(s + 1, r->pos + at, block + at, len);
+        out_data(channel(f, s), r->pos + at, block + at, len);
     }
     r->pos += n;
     f->left[s] -= n;
@@ -108,20 +153,27 @@ static bool wanted(const struct follow *f, unsigned s)
     return (!f->spec->only || f->spec->only == s + 1) && f->left[s] > 0;
 }
 
+/* How many bytes the next block of stream s may have, up to offset `target`. */
+static size_t block_size(const struct follow *f, unsigned s, uint64_t target)
+{
+    uint64_t pos = f->reader[s].pos, cap = sizeof block;
+    if (!wanted(f, s) || pos >= target)
+        return 0;
+    if (cap > f->left[s])
+        cap = f->left[s];
+    if (cap > f->budget)
+        cap = f->budget;
+    return (size_t)(cap < target - pos ? cap : target - pos);
+}
+
 /* Prints one block of stream s, up to offset `target`.  False when there is nothing to print now. */
 static bool pump_one(struct follow *f, unsigned s, uint64_t target)
 {
     struct reader *r = &f->reader[s];
-    size_t cap = sizeof block, n = 0;
-    if (!wanted(f, s) || r->pos >= target || f->budget == 0)
-        return false;
-    if (cap > f->left[s])
-        cap = (size_t)f->left[s];
-    if (cap > f->budget)
-        cap = (size_t)f->budget;
-    if (cap > target - r->pos)
-        cap = (size_t)(target - r->pos);
+    size_t cap = block_size(f, s, target), n = 0;
     uint64_t gap_to = 0;
+    if (cap == 0)
+        return false;
     switch (reader_next(r, block, cap, &n, &gap_to)) {
     case READER_DATA:
         print_block(f, s, n);
@@ -129,7 +181,7 @@ static bool pump_one(struct follow *f, unsigned s, uint64_t target)
     case READER_GAP:
         if (gap_to > target)
             gap_to = target;
-        out_gap(s + 1, r->pos, gap_to);
+        out_gap(channel(f, s), r->pos, gap_to);
         r->pos = gap_to;
         return true;
     case READER_NONE:
@@ -151,21 +203,65 @@ static bool pump(struct follow *f, const uint64_t target[2])
     return true;
 }
 
-/* Waits for the bell; its breaking is an event too (the record says what happened). */
-static void bell_wait(struct follow *f, uint64_t until_ms)
+/* Prints what was appended to the files that are open: one call for each stream where `pump` needs many, and with
+ * a terminal somebody waits for it.  True when there may be more: that is `pump`'s. */
+static bool pump_appended(struct follow *f)
 {
-    if (f->bell < 0) {
-        watch_wait(f->watch, until_ms);
-        return;
+    bool more = false;
+    for (unsigned s = 0; s < 2; s++) {
+        struct reader *r = &f->reader[s];
+        size_t cap = block_size(f, s, UINT64_MAX);
+        if (cap == 0 || r->fd < 0 || r->pos < r->base)
+            continue;
+        ssize_t n = pread(r->fd, block, cap, (off_t)(r->pos - r->base));
+        if (n > 0)
+            print_block(f, s, (size_t)n);
+        more |= n == (ssize_t)cap;
     }
-    uint64_t now = guest_now_ms();
-    uint64_t left = until_ms > now ? until_ms - now : 0;
-    struct pollfd p = {.fd = f->bell, .events = POLLIN};
-    if (poll(&p, 1, left < GUEST_POLL_MS ? (int)left : GUEST_POLL_MS) <= 0)
-        return;
+    return more;
+}
+
+static struct wake bell_read(struct follow *f)
+{
     char rings[4096];
-    if (read(f->bell, rings, sizeof rings) == 0)
-        f->bell = -1;
+    struct wake w = {true, false, false};
+    ssize_t n = read(f->bell, rings, sizeof rings);
+    if (n == 0)
+        f->bell = -1; /* its breaking is an event too: the record says what happened */
+    for (ssize_t i = 0; i < n; i++)
+        if (rings[i] != BELL_OUTPUT)
+            return everything;
+    return n > 0 ? w : everything;
+}
+
+static void attend(struct follow *f)
+{
+    struct guest_fail ignored; /* a process that cannot be attended ends by itself, or never for that */
+    if (!f->spec->attend || f->attend >= 0 || guest_now_ms() < f->attend_ms)
+        return;
+    f->attend = ctl_connect(f->dir, 'W', &ignored);
+    f->attend_ms = guest_now_ms() + ATTEND_AGAIN_MS;
+}
+
+/* Waits for a change.  False when nobody listens any more. */
+static bool follow_wait(struct follow *f, uint64_t until_ms, struct wake *w)
+{
+    bool rings = f->bell >= 0;
+    struct pollfd p[3] = {
+        {.fd = rings ? f->bell : f->watch, .events = POLLIN},
+        {.fd = f->attend},
+        {.fd = STDOUT_FILENO},
+    };
+    *w = everything;
+    if (poll(p, 3, poll_ms(p[0].fd, until_ms)) <= 0)
+        return true;
+    if (p[1].revents) {
+        close(f->attend);
+        f->attend = -1;
+    }
+    if (p[0].revents)
+        *w = rings ? bell_read(f) : watch_read(f->watch);
+    return !(p[2].revents & (POLLERR | POLLNVAL));
 }
 
 static bool is_over(const struct record *rec)
@@ -182,19 +278,25 @@ static bool deliver_rest(struct follow *f)
             continue;
         if (f->budget == 0)
             return false;
-        out_gap(s + 1, r->pos, f->rec.p.end[s]);
+        out_gap(channel(f, s), r->pos, f->rec.p.end[s]);
         r->pos = f->rec.p.end[s];
     }
     return true;
 }
 
-/* One look at the record and everything there is to print.  True when the last line was printed. */
-static bool turn(struct follow *f, uint64_t until_ms, struct guest_fail *fail, bool *ok)
+static bool enough(const struct follow *f, uint64_t until_ms)
+{
+    return f->budget == 0 || guest_now_ms() >= until_ms || (f->spec->read && f->printed > 0);
+}
+
+/* One look at what may have changed in the record, and everything there is to print.  True when the last line was
+ * printed. */
+static bool turn(struct follow *f, const struct wake *w, uint64_t until_ms, struct guest_fail *fail, bool *ok)
 {
     /* The state before the bytes: if it says "ended", all bytes are there. */
     char id[SG_WIRE_ID_MAX + 1];
     memcpy(id, f->rec.p.id, sizeof id);
-    *ok = record_poll(f->dir, id, &f->rec, fail);
+    *ok = !w->state || record_poll(f->dir, id, &f->rec, fail);
     if (*ok && f->rec.tomb) {
         *fail = f->rec.why;
         if (f->rec.tomb == TOMB_REMOVED)
@@ -205,16 +307,47 @@ static bool turn(struct follow *f, uint64_t until_ms, struct guest_fail *fail, b
         return true;
     bool over = is_over(&f->rec);
     const uint64_t unbounded[2] = {UINT64_MAX, UINT64_MAX};
-    if (!pump(f, over ? f->rec.p.end : unbounded))
+    if ((over || w->files) && !pump(f, over ? f->rec.p.end : unbounded))
         return true;
     if (over && deliver_rest(f)) {
         out_exit(&f->rec.p);
         return true;
     }
-    bool enough = f->budget == 0 || guest_now_ms() >= until_ms || (f->spec->read && f->printed > 0);
-    if (enough)
-        out_kind(SG_WIRE_MORE, NULL);
-    return enough;
+    if (!enough(f, until_ms))
+        return false;
+    out_kind(SG_WIRE_MORE, NULL);
+    return true;
+}
+
+/* The loop between hello and the last line.  False with *fail. */
+static bool follow_on(struct follow *f, uint64_t until_ms, struct guest_fail *fail)
+{
+    bool ok = true;
+    struct wake w = everything;
+    /* A program that ends at once is told of in one piece, hello, output and end together. */
+    uint64_t hold = f->bell >= 0 ? guest_now_ms() + HOLD_MS : 0;
+    while (!turn(f, &w, until_ms, fail, &ok)) {
+        do {
+            bool holds = hold > guest_now_ms();
+            if (!holds && !out_flush())
+                return true;
+            attend(f);
+            if (!follow_wait(f, holds && hold < until_ms ? hold : until_ms, &w))
+                return true;
+            if (w.output)
+                w.files |= pump_appended(f);
+        } while (!w.files && !w.state && !enough(f, until_ms));
+        /* What was appended does not wait for the rest. */
+        if (hold <= guest_now_ms() && !out_flush())
+            return true;
+    }
+    return ok;
+}
+
+static uint64_t tail_of(const struct sg_wire_process *p, unsigned s, uint64_t tail)
+{
+    uint64_t from = p->end[s] > tail ? p->end[s] - tail : 0;
+    return from > p->oldest[s] ? from : p->oldest[s];
 }
 
 bool follow_run(int dir, const char *id, const struct follow_spec *spec, struct guest_fail *fail)
@@ -232,24 +365,20 @@ bool follow_run(int dir, const char *id, const struct follow_spec *spec, struct 
     out_hello(&f.rec.p);
     f.budget = spec->read && spec->limit < GUEST_FOLLOW_BYTES ? spec->limit : GUEST_FOLLOW_BYTES;
     for (unsigned s = 0; s < 2; s++) {
-        reader_init(&f.reader[s], dir, s, spec->offset[s]);
+        reader_init(&f.reader[s], dir, s,
+                    spec->from_tail ? tail_of(&f.rec.p, s, spec->tail) : spec->offset[s]);
         f.left[s] = spec->max_output;
     }
     f.bell = spec->bell;
+    f.attend = -1;
     f.watch = is_over(&f.rec) || f.bell >= 0 ? -1 : watch_open(dir);
-    bool ok = true;
-    /* A program that ends at once is told of in one piece, hello and end together. */
-    uint64_t hold = f.bell >= 0 ? guest_now_ms() + HOLD_MS : 0;
-    while (!turn(&f, until, fail, &ok)) {
-        bool holds = hold > guest_now_ms() && f.printed == 0;
-        if (!holds && !out_flush())
-            break;
-        bell_wait(&f, holds && hold < until ? hold : until);
-    }
+    bool ok = follow_on(&f, until, fail);
     (void)out_flush(); /* before the watch is closed, which takes milliseconds */
     for (unsigned s = 0; s < 2; s++)
         reader_close(&f.reader[s]);
     if (f.watch >= 0)
         close(f.watch);
+    if (f.attend >= 0)
+        close(f.attend);
     return ok;
 }

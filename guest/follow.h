@@ -6,13 +6,20 @@
 
 struct follow_spec {
     uint64_t offset[2];
+    bool from_tail; /* instead: `tail` bytes before the end of each stream, or its oldest */
+    uint64_t tail;
     bool read;           /* deliver what is there and end, instead of following to the end */
-    unsigned only;       /* 1 or 2: that channel alone; 0: both */
+    unsigned only;       /* 1 or 2: that stream alone (1 also of a terminal); 0: both */
     uint64_t limit;      /* read: bytes at most */
     uint64_t wait_ms;    /* read: wait this long for a first byte or the end */
     uint64_t max_output; /* bytes printed per stream at most; the rest is passed over */
+    bool attend;         /* somebody watches: the process's monitor is to know for as long as this takes */
     int bell;            /* read end of the monitor's bell, -1: watch the record instead; not closed */
 };
+
+/* A byte of the bell that means no more than: output was appended to files that were there.  After any other byte
+ * everything may have changed. */
+#define BELL_OUTPUT 'o'
 
 /* Prints hello, data, gaps and the end.  False with *f when there is nothing to follow (then nothing was
  * printed) or the record became unreadable. */
