@@ -32,6 +32,12 @@ void obj_bury(struct relay_obj *o);
 
 struct sg_loop *relay_loop(struct relay *r);
 struct guestlink *relay_guestlink(struct relay *r);
+
+/* What belongs to a process and is found by it (relay/named.h). */
+struct named_table;
+enum relay_named { RELAY_INPUTS, RELAY_CROWDS, RELAY_NAMED_KINDS };
+struct named_table *relay_named(struct relay *r, enum relay_named kind);
+
 const struct relay_limits *relay_limits(const struct relay *r);
 
 /* ---- copies ---- */

@@ -1,6 +1,7 @@
 #include "relay/internal.h"
 
 #include "base/crypto.h"
+#include "relay/named.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@ struct relay {
     struct guestlink *guestlink;
     struct relay_limits limits;
     struct relay_obj *all;
+    struct named_table named[RELAY_NAMED_KINDS];
 };
 
 static const struct relay_limits defaults = {
@@ -26,6 +28,7 @@ static const struct relay_limits defaults = {
     .linger_ms = 10000,
     .quiet_ms = 30000,
     .ring_total = 64 * 1024 * 1024,
+    .input_idle_ms = 60000,
 };
 
 struct relay *relay_new(struct sg_loop *loop, struct guestlink *g)
@@ -58,6 +61,7 @@ void relay_set_limits(struct relay *r, const struct relay_limits *l)
         .linger_ms = or_default(l->linger_ms, defaults.linger_ms),
         .quiet_ms = or_default(l->quiet_ms, defaults.quiet_ms),
         .ring_total = or_default(l->ring_total, defaults.ring_total),
+        .input_idle_ms = or_default(l->input_idle_ms, defaults.input_idle_ms),
     };
 }
 
@@ -80,6 +84,11 @@ void relay_free(struct relay *r)
 struct sg_loop *relay_loop(struct relay *r)
 {
     return r->loop;
+}
+
+struct named_table *relay_named(struct relay *r, enum relay_named kind)
+{
+    return &r->named[kind];
 }
 
 struct guestlink *relay_guestlink(struct relay *r)
