@@ -10,13 +10,14 @@ BELOW = {
     "config": {"base"},
     "guest": {"base"},
     "vercel": {"base"},
+    "store": {"base"},
     "guestlink": {"base", "vercel", "guest"},
     "auth": {"base"},
     "control": {"base", "vercel", "guestlink"},
     "transfer": {"base", "vercel", "guestlink"},
-    "relay": {"base", "vercel", "guestlink"},
-    "routes": {"base", "vercel", "guestlink", "auth", "control", "transfer", "relay"},
-    "server": {"base", "vercel", "guestlink", "auth", "control", "transfer", "relay", "routes", "config"},
+    "relay": {"base", "vercel", "guestlink", "store"},
+    "routes": {"base", "vercel", "guestlink", "store", "auth", "control", "transfer", "relay"},
+    "server": {"base", "vercel", "guestlink", "store", "auth", "control", "transfer", "relay", "routes", "config"},
     "emulator": {"base"},
 }
 CONFIG_READERS = re.compile(r"^server/(main|cli|dev|serve|check)[a-z_]*\.[ch]$")

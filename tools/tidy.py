@@ -11,7 +11,7 @@ import sys
 
 build = pathlib.Path(sys.argv[1])
 root = pathlib.Path.cwd()
-ours = {"base", "config", "guest", "vercel", "guestlink", "auth", "control", "transfer", "relay", "routes", "server",
+ours = {"base", "config", "guest", "vercel", "store", "guestlink", "auth", "control", "transfer", "relay", "routes", "server",
         "emulator"}
 files = set()
 for entry in json.loads((build / "compile_commands.json").read_text()):

@@ -1,0 +1,70 @@
+/* The tables, one step after the other.  A step that was released is never changed: the next one follows it. */
+#include "store/db.h"
+
+#include "base/clock.h"
+
+static const char *const steps[] = {
+    /* 1: processes as they were last seen.  how 0: not known to have ended.  flags: see processes.c. */
+    "CREATE TABLE processes ("
+    " upstream TEXT NOT NULL, sandbox TEXT NOT NULL, session_id TEXT NOT NULL, process_id TEXT NOT NULL,"
+    " state BIGINT NOT NULL, how BIGINT NOT NULL, value BIGINT NOT NULL, flags BIGINT NOT NULL,"
+    " started_ms BIGINT NOT NULL, duration_ms BIGINT NOT NULL, pid BIGINT NOT NULL, input BIGINT NOT NULL,"
+    " out_end BIGINT NOT NULL, err_end BIGINT NOT NULL,"
+    " made_at BIGINT NOT NULL, saved_at BIGINT NOT NULL, expires_at BIGINT NOT NULL,"
+    " PRIMARY KEY (session_id, process_id))",
+    /* 2 */
+    "CREATE INDEX processes_by_sandbox ON processes (upstream, sandbox, process_id, made_at)",
+    /* 3 */
+    "CREATE INDEX processes_by_expiry ON processes (expires_at)",
+    /* 4: the last bytes of their output: first_at up to end_at */
+    "CREATE TABLE process_tails ("
+    " session_id TEXT NOT NULL, process_id TEXT NOT NULL, stream BIGINT NOT NULL,"
+    " first_at BIGINT NOT NULL, end_at BIGINT NOT NULL, saved_at BIGINT NOT NULL, size BIGINT NOT NULL,"
+    " bytes BYTEA NOT NULL,"
+    " PRIMARY KEY (session_id, process_id, stream))",
+    /* 5: the sum of all sizes, and the oldest of them, without reading the bytes */
+    "CREATE INDEX process_tails_by_age ON process_tails (saved_at, size)",
+    /* 6: sessions in which processes were started.  deadline 0: not known. */
+    "CREATE TABLE session_watch ("
+    " session_id TEXT NOT NULL PRIMARY KEY, upstream TEXT NOT NULL, sandbox TEXT NOT NULL,"
+    " cwd TEXT NOT NULL, arch TEXT, deadline BIGINT NOT NULL, made_at BIGINT NOT NULL)",
+};
+enum { STEPS = sizeof steps / sizeof *steps };
+
+static enum sg_code on_version(void *arg, const struct db_value *columns, size_t n, struct sg_error *e)
+{
+    int64_t *version = arg;
+    (void)n;
+    (void)e;
+    *version = db_get_int(&columns[0]);
+    return SG_OK;
+}
+
+static enum sg_code step(struct store_db *db, int64_t version, struct sg_error *e)
+{
+    enum sg_code rc = db_run(db, steps[version - 1], NULL, 0, NULL, NULL, NULL, e);
+    if (rc)
+        return rc;
+    const struct db_value v[] = {db_int(version), db_int(sg_wall_ms())};
+    return db_run(db, "INSERT INTO schema_migrations (version, applied_at) VALUES ($1, $2)", v, 2, NULL, NULL,
+                  NULL, e);
+}
+
+enum sg_code db_migrate(struct store_db *db, struct sg_error *e)
+{
+    int64_t version = 0;
+    enum sg_code rc = db_run(db,
+                             "CREATE TABLE IF NOT EXISTS schema_migrations"
+                             " (version BIGINT NOT NULL PRIMARY KEY, applied_at BIGINT NOT NULL)",
+                             NULL, 0, NULL, NULL, NULL, e);
+    if (!rc)
+        rc = db_run(db, "SELECT COALESCE(MAX(version), 0) FROM schema_migrations", NULL, 0, on_version,
+                    &version, NULL, e);
+    if (!rc && version > STEPS)
+        rc = sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT,
+                     "the state file was made by a newer version (%lld; this one knows %d)",
+                     (long long)version, STEPS);
+    while (!rc && version < STEPS)
+        rc = step(db, ++version, e);
+    return rc;
+}
