@@ -24,6 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(sg_wire_parse(text[0], n - 1, bytes[1], &b));
     check(a.kind == b.kind && a.channel == b.channel && a.offset == b.offset && a.to == b.to &&
           a.len == b.len && a.fail == b.fail);
+    check(a.epoch == b.epoch && a.accepted == b.accepted && a.room == b.room && a.closed == b.closed &&
+          a.unwanted == b.unwanted);
     check(memcmp(&a.process, &b.process, sizeof a.process) == 0);
     check(a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
     check(strcmp(a.errno_name, b.errno_name) == 0 && strcmp(a.text, b.text) == 0);

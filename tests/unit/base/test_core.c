@@ -124,6 +124,11 @@ static struct sg_wire_process a_process(void)
         .value = 9,
         .descendants_hold_output = true,
         .output_incomplete = true,
+        .terminal = true,
+        .takes_input = true,
+        .lossless = true,
+        .paused = true,
+        .input = 1234567890123,
         .oldest = {1, 0},
         .end = {INT64_MAX, 5},
         .started_ms = 1700000000000,
@@ -144,6 +149,9 @@ static void every_kind_round_trips(void **state)
     round_trip(&l, &got);
     assert_int_equal(got.process.end[0], INT64_MAX);
     assert_string_equal(got.process.id, "proc_1.a-b");
+    assert_int_equal(got.process.input, 1234567890123);
+    assert_true(got.process.terminal && got.process.takes_input && got.process.lossless &&
+                got.process.paused);
     l.kind = SG_WIRE_EXIT;
     round_trip(&l, &got);
     assert_int_equal(got.process.how, SG_HOW_SIGNAL);
@@ -164,6 +172,60 @@ static void every_kind_round_trips(void **state)
     assert_int_equal(got.fail, SG_WF_EXEC);
     assert_string_equal(got.errno_name, "ENOENT");
     assert_string_equal(got.text, "no such  program");
+}
+
+/* Each flag is its own: no letter stands for another. */
+static void every_flag_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct sg_wire_process p = {.state = SG_PS_RUNNING, .id = "a"};
+        bool *const flags[] = {&p.descendants_hold_output,
+                               &p.output_incomplete,
+                               &p.terminal,
+                               &p.takes_input,
+                               &p.lossless,
+                               &p.paused};
+        *flags[i] = true;
+        struct sg_wire_line got, l = {.kind = SG_WIRE_PROCESS, .process = p};
+        char text[SG_WIRE_LINE_MAX];
+        size_t n = sg_wire_format(text, &l);
+        text[n - 1] = '\0';
+        char want[4] = {' ', "ditolp"[i], ' ', '\0'};
+        assert_non_null(strstr(text, want));
+        round_trip(&l, &got);
+        assert_memory_equal(&got.process, &p, sizeof p);
+    }
+    struct sg_wire_line got, l = {.kind = SG_WIRE_PROCESS, .process = {.state = SG_PS_FINISHED, .id = "a"}};
+    for (enum sg_wire_how how = SG_HOW_NONE; how <= SG_HOW_SCOPE; how++) {
+        l.process.how = how;
+        round_trip(&l, &got);
+        assert_int_equal(got.process.how, how);
+    }
+    for (enum sg_wire_fail f = SG_WF_USAGE; f <= SG_WF_FENCED; f++) {
+        l = (struct sg_wire_line){.kind = SG_WIRE_ERROR, .fail = f, .text = "accepted 7"};
+        round_trip(&l, &got);
+        assert_int_equal(got.fail, f);
+    }
+}
+
+static void carriers_speak(void **state)
+{
+    (void)state;
+    struct sg_wire_line got,
+        l = {.kind = SG_WIRE_CARRIER, .epoch = 3, .accepted = INT64_MAX, .room = 1048576};
+    round_trip(&l, &got);
+    assert_true(got.epoch == 3 && got.accepted == INT64_MAX && got.room == 1048576);
+    for (int i = 0; i < 4; i++) {
+        l = (struct sg_wire_line){
+            .kind = SG_WIRE_ACCEPTED, .accepted = 5, .room = 0, .closed = i & 1, .unwanted = i >> 1};
+        round_trip(&l, &got);
+        assert_true(got.accepted == 5 && got.room == 0);
+        assert_true(got.closed == l.closed && got.unwanted == l.unwanted);
+    }
+    unsigned char data[SG_WIRE_DATA_MAX];
+    assert_true(sg_wire_parse("A 1 2 xc", 8, data, &got) && got.closed && got.unwanted);
+    assert_true(sg_wire_parse("A 1 2 -", 7, data, &got) && !got.closed && !got.unwanted);
 }
 
 static void data_round_trips(void **state)
@@ -210,6 +272,26 @@ static void lines_that_are_none(void **state)
         "X exit 4294967296 - 1 2 3",
         "X exit 0 - 1 2 3 ",
         "M more",
+        "H running 0 0 0 0 1 2 oo 0 a",
+        "H running 0 0 0 0 1 2 c 0 a",
+        "H running 0 0 0 0 1 2 o- 0 a",
+        "H running 0 0 0 0 1 2 - -1 a",
+        "H running 0 0 0 0 1 2 - 9223372036854775808 a",
+        "H running 0 0 0 0 1 2 - a",
+        "P running 1 2 none 0 - 0 0 0 0 0 a",
+        "P running 1 2 scoped 0 - 0 0 0 0 0 0 a",
+        "X scope 0 -t 1 2 3",
+        "C 1 2",
+        "C 1 2 3 4",
+        "C 1 2 -",
+        "C  1 2 3",
+        "C 9223372036854775808 2 3",
+        "A 1 2",
+        "A 1 2 cc",
+        "A 1 2 o",
+        "A 1 2 - 3",
+        "A 1 -2 -",
+        "A 1 2 ",
         "E nonsense - x",
         "E exec AVERYLONGERRNONAME x",
         "K a b",
@@ -267,6 +349,8 @@ int main(void)
         cmocka_unit_test(base64_refuses),
         cmocka_unit_test(numbers),
         cmocka_unit_test(every_kind_round_trips),
+        cmocka_unit_test(every_flag_alone),
+        cmocka_unit_test(carriers_speak),
         cmocka_unit_test(data_round_trips),
         cmocka_unit_test(lines_that_are_none),
         cmocka_unit_test(foreign_text_cannot_break_a_line),
