@@ -27,6 +27,7 @@ void route_process_patch(struct exchange *ex);
 void route_process_cancel(struct exchange *ex);
 void route_process_resize(struct exchange *ex);
 void route_process_ack(struct exchange *ex);
+void route_process_stdin(struct exchange *ex);
 void route_process_output(struct exchange *ex);
 void route_process_attach(struct exchange *ex);
 

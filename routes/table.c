@@ -27,6 +27,7 @@ const struct route routes[] = {
     {"POST",   "/v1/sandboxes/{name}/processes/{id}/cancel", ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_cancel},
     {"POST",   "/v1/sandboxes/{name}/processes/{id}/resize", ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_resize},
     {"POST",   "/v1/sandboxes/{name}/processes/{id}/ack",    ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_ack},
+    {"POST",   "/v1/sandboxes/{name}/processes/{id}/stdin",  ROUTE_UPLOAD,  AUTH_TOKEN, BODY_RAW,  route_process_stdin},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/output", ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_output},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/attach", ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, route_process_attach},
 

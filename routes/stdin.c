@@ -1,0 +1,565 @@
+/* POST …/processes/{id}/stdin: bytes of a process's input.
+ *
+ * A body that fits one call is sent as one, at its offset.  A longer one, one of unknown length that turns out longer,
+ * one that takes the input over, and what the program had no room for flow through the relay's writer, which takes
+ * what it has room for: the client is paused meanwhile, and nothing is kept here.
+ *
+ * Callbacks may come from inside the calls that are made here; so they only note what they were told, and `settle`,
+ * when the outermost of them is done, decides and frees.
+ */
+#include "routes/handlers.h"
+
+#include "base/core/num.h"
+#include "relay/input.h"
+#include "routes/process_act.h"
+#include "routes/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Without progress for so long the client is told how far it is: nothing is silent for more than 25 s. */
+enum { STALL_MS = 20000 };
+
+struct post {
+    struct act act;
+    char id[SG_WIRE_ID_MAX + 1];
+    bool offset_given, close, takeover;
+    bool placed;     /* offset is known: given, or asked for */
+    uint64_t offset; /* of the body's first byte */
+    bool receiving;  /* ex_receive was called */
+    bool body_waits; /* the client's side is paused */
+    bool body_ended; /* the whole body is here, or was passed on */
+    bool sudo;       /* the process is root's */
+    bool calling;    /* a single call is under way */
+    struct writer *writer;
+    bool flowed;       /* a writer was opened: the body is not here any more */
+    bool close_asked;  /* of the writer */
+    uint64_t given;    /* bytes of the body that the writer dealt with */
+    bool known;        /* the following were told */
+    uint64_t accepted; /* bytes of input that the process has */
+    bool closed, unwanted;
+    struct sg_timer *stall;
+    int busy;
+    bool done, failed;
+    struct sg_error e;
+    size_t len, passed; /* of buf: filled, and given to the writer */
+    char buf[PROCESS_WRITE_MAX];
+};
+
+static void settle(struct post *p);
+
+static void post_free(struct post *p)
+{
+    if (p->writer)
+        writer_release(p->writer);
+    sg_timer_free(p->stall);
+    act_free(&p->act);
+}
+
+static void post_fail(struct act *a, const struct sg_error *e)
+{
+    if (act_settled(a))
+        ex_fail(a->ex, e);
+    post_free((struct post *)a);
+}
+
+static void fail(struct post *p, const struct sg_error *e)
+{
+    if (p->failed || p->done)
+        return;
+    p->failed = true;
+    p->e = *e;
+}
+
+/* The client is not there any more: what was sent is sent, the rest is not wanted. */
+static void on_client_gone(void *arg)
+{
+    struct post *p = arg;
+    struct exchange *ex = p->act.ex;
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_OUTCOME_UNKNOWN, "the client left");
+    p->act.ex = NULL;
+    p->act.sandbox = NULL;
+    ex_fail(ex, &e);
+    if (!p->calling)
+        post_free(p);
+}
+
+static struct process_target target_of(const struct post *p)
+{
+    return (struct process_target){.session = act_session(&p->act), .id = p->id, .sudo = p->sudo};
+}
+
+static void takes_none(struct post *p)
+{
+    struct sg_error e;
+    bool some = p->accepted > p->offset;
+    (void)sg_fail(&e, SG_E_STDIN_CLOSED, some ? SG_STARTED : SG_NOT_STARTED,
+                  "the program takes no more input");
+    e.accepted = (int64_t)p->accepted;
+    fail(p, &e);
+}
+
+/* ---- through the writer ---- */
+
+/* What was given and what was asked for is not all done yet. */
+static bool outstanding(const struct post *p)
+{
+    if (!p->writer)
+        return false;
+    if (!p->known)
+        return p->given || p->close_asked;
+    return p->accepted < p->offset + p->given || (p->close_asked && !p->closed);
+}
+
+static void watch(struct post *p)
+{
+    if (outstanding(p))
+        sg_timer_start(p->stall, STALL_MS);
+    else
+        sg_timer_stop(p->stall);
+}
+
+static size_t give(struct post *p, const char *data, size_t len)
+{
+    struct sg_error e;
+    size_t taken = 0;
+    bool idle = !outstanding(p);
+    if (!p->writer || p->failed || !len)
+        return 0;
+    if (writer_data(p->writer, p->placed ? p->offset + p->given : UINT64_MAX, data, len, &taken, &e))
+        fail(p, &e);
+    p->given += taken;
+    if (idle)
+        watch(p);
+    return taken;
+}
+
+/* What is here goes on, then the body, then its end. */
+static void flow(struct post *p)
+{
+    struct sg_error e;
+    p->passed += give(p, p->buf + p->passed, p->len - p->passed);
+    if (!p->writer || p->failed || p->passed < p->len)
+        return;
+    if (p->body_waits) {
+        p->body_waits = false;
+        ex_receive_resume(p->act.ex);
+    }
+    if (!p->body_ended || !p->close || p->close_asked)
+        return;
+    p->close_asked = true;
+    if (writer_close_input(p->writer, UINT64_MAX, &e))
+        fail(p, &e);
+    watch(p);
+}
+
+static void on_accepted(void *arg, uint64_t accepted, size_t room, bool closed, bool unwanted)
+{
+    struct post *p = arg;
+    (void)room;
+    p->busy++;
+    bool progress = !p->known || accepted != p->accepted || closed != p->closed;
+    p->known = true;
+    p->accepted = accepted;
+    p->closed = closed;
+    p->unwanted = unwanted;
+    if (!p->placed) {
+        p->placed = true;
+        p->offset = accepted;
+    }
+    if (unwanted && !closed)
+        takes_none(p);
+    if (progress)
+        watch(p);
+    if (p->busy == 1)
+        flow(p);
+    p->busy--;
+    settle(p);
+}
+
+static void on_writer_end(void *arg, const struct sg_error *e)
+{
+    struct post *p = arg;
+    p->busy++;
+    bool all = e->outcome == SG_FINISHED && p->body_ended && p->passed == p->len;
+    if (all && p->placed && e->accepted >= 0) { /* it ended after it had got everything */
+        p->accepted = (uint64_t)e->accepted;
+        p->closed = p->close;
+        p->done = !p->failed;
+    } else {
+        fail(p, e);
+    }
+    p->busy--;
+    settle(p);
+}
+
+static void on_stall(void *arg)
+{
+    struct post *p = arg;
+    struct sg_error e;
+    if (!outstanding(p))
+        return;
+    p->busy++;
+    if (p->known) {
+        (void)sg_fail(&e, SG_E_STDIN_FULL, SG_STARTED,
+                      "no more of the input was taken for %d s; go on from `accepted`, with Upload-Offset",
+                      STALL_MS / 1000);
+        e.accepted = (int64_t)p->accepted;
+    } else {
+        (void)sg_fail(&e, SG_E_UPSTREAM_TIMEOUT, SG_OUTCOME_UNKNOWN,
+                      "no way to the program's input was found");
+    }
+    fail(p, &e);
+    p->busy--;
+    settle(p);
+}
+
+static void open_writer(struct post *p)
+{
+    static const struct writer_events ev = {.on_accepted = on_accepted, .on_end = on_writer_end};
+    struct sg_error e;
+    struct writer_spec spec = {
+        .session = act_session(&p->act), .id = p->id, .takeover = p->takeover, .sudo = p->sudo};
+    p->flowed = true;
+    p->passed = 0;
+    p->given = 0;
+    p->known = false;
+    p->stall = sg_timer_new(p->act.gw->loop, on_stall, p);
+    p->writer = p->stall ? writer_open(p->act.gw->relay, &spec, &ev, p, &e) : NULL;
+    if (!p->stall)
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+    if (!p->writer) {
+        fail(p, &e);
+        return;
+    }
+    if (p->takeover)
+        writer_claim(p->writer);
+    flow(p);
+}
+
+/* ---- as single calls ---- */
+
+static void write_input(struct post *p);
+static void close_input(struct post *p);
+
+/* The call ended.  False: nobody is there any more, p is freed. */
+static bool returned(struct post *p)
+{
+    p->calling = false;
+    if (p->act.ex)
+        return true;
+    post_free(p);
+    return false;
+}
+
+static bool again_as_root(struct post *p, const struct sg_error *e)
+{
+    if (!process_needs_root(e) || p->sudo)
+        return false;
+    p->sudo = true;
+    return true;
+}
+
+/* How far the input is belongs to the news that it is over; where it cannot be had, it is left out. */
+static void on_last_look(void *arg, const struct sg_wire_process *list, size_t n, const struct sg_error *e)
+{
+    struct post *p = arg;
+    if (!returned(p))
+        return;
+    if (!e && n)
+        p->e.accepted = (int64_t)(list[0].input < INT64_MAX ? list[0].input : INT64_MAX);
+    p->failed = true;
+    settle(p);
+}
+
+static void fail_call(struct post *p, const struct sg_error *e)
+{
+    struct sg_error own;
+    struct relay_session s = act_session(&p->act);
+    bool over = e->code == SG_E_PROCESS_FINISHED || e->code == SG_E_STDIN_CLOSED;
+    if (over && e->accepted < 0) {
+        p->e = *e;
+        p->calling = !process_status(p->act.gw->relay, &s, p->id, 0, on_last_look, p, &own);
+        if (p->calling)
+            return;
+    }
+    fail(p, e);
+}
+
+static void on_closed(void *arg, const struct process_input *in, const struct sg_error *e)
+{
+    struct post *p = arg;
+    if (!returned(p))
+        return;
+    p->busy++;
+    if (again_as_root(p, e)) {
+        close_input(p);
+    } else if (e) {
+        fail_call(p, e);
+    } else {
+        p->accepted = in->accepted;
+        p->closed = in->closed;
+        if (in->unwanted && !in->closed)
+            takes_none(p);
+        else
+            p->done = true;
+    }
+    p->busy--;
+    settle(p);
+}
+
+static void close_input(struct post *p)
+{
+    struct sg_error e;
+    struct process_target t = target_of(p);
+    if (process_close_input(p->act.gw->relay, &t, p->offset + p->len, on_closed, p, &e))
+        fail(p, &e);
+    else
+        p->calling = true;
+}
+
+static void on_written(void *arg, const struct process_input *in, const struct sg_error *e)
+{
+    struct post *p = arg;
+    if (!returned(p))
+        return;
+    p->busy++;
+    if (again_as_root(p, e)) {
+        write_input(p);
+    } else if (e) {
+        fail_call(p, e);
+    } else {
+        p->accepted = in->accepted;
+        p->closed = in->closed;
+        if (in->unwanted && !in->closed)
+            takes_none(p);
+        else if (in->accepted < p->offset + p->len)
+            open_writer(p); /* no room now: it waits for some */
+        else if (p->close && !in->closed)
+            close_input(p);
+        else
+            p->done = true;
+    }
+    p->busy--;
+    settle(p);
+}
+
+static void write_input(struct post *p)
+{
+    struct sg_error e;
+    struct process_target t = target_of(p);
+    if (process_write(p->act.gw->relay, &t, p->offset, p->buf, p->len, on_written, p, &e))
+        fail(p, &e);
+    else
+        p->calling = true;
+}
+
+static void act_at_offset(struct post *p)
+{
+    if (p->len) {
+        write_input(p);
+    } else if (p->close) {
+        close_input(p);
+    } else if (p->offset > p->accepted) {
+        struct sg_error e;
+        (void)sg_fail(&e, SG_E_STDIN_OFFSET, SG_NOT_STARTED, "%llu bytes of input have been accepted",
+                      (unsigned long long)p->accepted);
+        e.accepted = (int64_t)p->accepted;
+        fail(p, &e);
+    } else {
+        p->done = true;
+    }
+}
+
+static void take_status(struct post *p, const struct sg_wire_process *s)
+{
+    struct sg_error e;
+    p->accepted = s->input;
+    if (s->how != SG_HOW_NONE || s->state == SG_PS_FINISHED)
+        (void)sg_fail(&e, SG_E_PROCESS_FINISHED, SG_NOT_STARTED, "the process has ended");
+    else if (!s->takes_input)
+        (void)sg_fail(&e, SG_E_STDIN_CLOSED, SG_NOT_STARTED, "the program takes no input");
+    if (s->how != SG_HOW_NONE || s->state == SG_PS_FINISHED || !s->takes_input) {
+        e.accepted = (int64_t)(s->input < INT64_MAX ? s->input : INT64_MAX);
+        fail(p, &e);
+        return;
+    }
+    if (!p->placed) {
+        p->placed = true;
+        p->offset = s->input;
+    }
+    act_at_offset(p);
+}
+
+static void on_status(void *arg, const struct sg_wire_process *list, size_t n, const struct sg_error *e)
+{
+    struct post *p = arg;
+    struct sg_error own;
+    if (!returned(p))
+        return;
+    p->busy++;
+    if (!e && !n) {
+        (void)sg_fail(&own, SG_E_PROCESS_NOT_FOUND, SG_FINISHED, "no such process in this session");
+        e = &own;
+    }
+    if (e)
+        fail(p, e);
+    else
+        take_status(p, &list[0]);
+    p->busy--;
+    settle(p);
+}
+
+/* The whole body is in the buffer. */
+static void send_body(struct post *p)
+{
+    struct sg_error e;
+    struct relay_session s = act_session(&p->act);
+    if (p->takeover) {
+        open_writer(p);
+    } else if (writer_present(p->act.gw->relay, p->act.session_id, p->id)) {
+        (void)sg_fail(&e, SG_E_WRITER_EXISTS, SG_NOT_SENT,
+                      "another client of this gateway writes to the process");
+        fail(p, &e);
+    } else if (p->offset_given && (p->len || p->close)) {
+        act_at_offset(p);
+    } else if (process_status(p->act.gw->relay, &s, p->id, 0, on_status, p, &e)) {
+        fail(p, &e);
+    } else {
+        p->calling = true;
+    }
+}
+
+/* ---- the body ---- */
+
+static size_t on_body(void *arg, const char *data, size_t len)
+{
+    struct post *p = arg;
+    size_t taken = 0;
+    p->busy++;
+    if (!p->flowed) {
+        size_t room = sizeof p->buf - p->len;
+        taken = len < room ? len : room;
+        memcpy(p->buf + p->len, data, taken);
+        p->len += taken;
+        if (taken < len)
+            open_writer(p);
+    }
+    if (p->flowed && p->passed == p->len)
+        taken += give(p, data + taken, len - taken);
+    p->body_waits = taken < len;
+    p->busy--;
+    settle(p);
+    return taken;
+}
+
+static void on_body_end(void *arg)
+{
+    struct post *p = arg;
+    p->busy++;
+    p->body_ended = true;
+    if (p->flowed)
+        flow(p);
+    else
+        send_body(p);
+    p->busy--;
+    settle(p);
+}
+
+/* ---- the answer ---- */
+
+static bool complete(const struct post *p)
+{
+    return p->writer && p->known && p->body_ended && p->passed == p->len &&
+           p->accepted >= p->offset + p->given && (p->close ? p->closed : true);
+}
+
+static void settle(struct post *p)
+{
+    if (p->busy || p->calling)
+        return;
+    if (p->failed) {
+        if (p->flowed)
+            p->act.cached = false; /* the body is gone: no second attempt */
+        p->failed = false;
+        if (!act_retry(&p->act, &p->e))
+            post_fail(&p->act, &p->e);
+    } else if (p->done || complete(p)) {
+        json_t *o =
+            json_pack("{sIsb}", "accepted", (json_int_t)(p->accepted < INT64_MAX ? p->accepted : INT64_MAX),
+                      "closed", p->closed);
+        struct sg_error e;
+        if (!o) {
+            (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
+            post_fail(&p->act, &e);
+            return;
+        }
+        if (act_settled(&p->act))
+            ex_answer_json(p->act.ex, 200, o);
+        else
+            json_decref(o);
+        post_free(p);
+    }
+}
+
+static void post_go(struct act *a)
+{
+    static const struct ex_sink sink = {on_body, on_body_end};
+    struct post *p = (struct post *)a;
+    ex_on_gone(a->ex, on_client_gone, p);
+    p->placed = p->offset_given;
+    p->busy++;
+    if (!p->receiving) {
+        p->receiving = true;
+        if (p->takeover || a->ex->content_length > (int64_t)sizeof p->buf)
+            open_writer(p); /* it refuses before a long body is on its way */
+        if (!p->failed)
+            ex_receive(a->ex, &sink, p);
+    } else {
+        send_body(p);
+    }
+    p->busy--;
+    settle(p);
+}
+
+/* ---- the request ---- */
+
+static enum sg_code query_flag(struct exchange *ex, const char *key, bool *out, struct sg_error *e)
+{
+    int64_t n = 0;
+    enum sg_code rc = ex_query_int(ex, key, 0, 1, &n, e);
+    *out = n == 1;
+    return rc;
+}
+
+static enum sg_code parse(struct exchange *ex, struct post *q, struct sg_error *e)
+{
+    static const char *const allowed[] = {"close", "takeover", "session", NULL};
+    const char *offset = ex_header(ex, "Upload-Offset");
+    enum sg_code rc = ex_query_only(ex, allowed, e);
+    if (!rc)
+        rc = query_flag(ex, "close", &q->close, e);
+    if (!rc)
+        rc = query_flag(ex, "takeover", &q->takeover, e);
+    if (!rc)
+        rc = process_id(ex, e);
+    if (!rc && offset && !sg_parse_u64(offset, strlen(offset), SPEC_OFFSET_MAX, &q->offset))
+        rc = sg_fail(e, SG_E_BAD_REQUEST, SG_NOT_SENT, "Upload-Offset must be a number of bytes");
+    q->offset_given = offset != NULL;
+    return rc;
+}
+
+void route_process_stdin(struct exchange *ex)
+{
+    struct sg_error e;
+    struct post *p = act_new(ex, sizeof *p, post_go, post_fail);
+    if (!p)
+        return;
+    if (parse(ex, p, &e)) {
+        act_fail(&p->act, &e);
+        return;
+    }
+    memcpy(p->id, ex->params[1], strlen(ex->params[1]) + 1);
+    act_begin(&p->act);
+}
