@@ -5,7 +5,7 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "integration"), str(HERE.parent / "support")]
 
 from exact import TRANSPORTS  # noqa: E402
 from harness import shared_base  # noqa: E402

@@ -84,12 +84,26 @@ def refuse(response, body):
 # ---- WebSocket, by hand: what a library would hide is what is tested ----
 
 
+def frame(opcode, payload=b"", fin=True, rsv=0, masked=True, form=None):
+    """A frame as a client sends it; form: the length in 7, 16 or 64 bits instead of the shortest."""
+    n = len(payload)
+    form = form or (7 if n < 126 else 16 if n < 65536 else 64)
+    head = bytes([fin << 7 | rsv << 4 | opcode]) + \
+        (bytes([masked << 7 | n]) if form == 7 else
+         bytes([masked << 7 | 126]) + struct.pack(">H", n) if form == 16 else bytes([masked << 7 | 127]) + struct.pack(">Q", n))
+    if not masked:
+        return head + payload
+    mask = os.urandom(4)
+    long_mask = (mask * (n // 4 + 1))[:n]
+    return head + mask + ((int.from_bytes(payload, "big") ^ int.from_bytes(long_mask, "big")).to_bytes(n, "big") if n else b"")
+
+
 class WebSocket:
     """A client's side of RFC 6455; `next()` gives ("text"|"binary", payload), None at the close."""
 
     def __init__(self, endpoint, path, query, protocol, timeout=SILENCE, receive_buffer=None):
         target = path + "?" + urllib.parse.urlencode(query) if query else path
-        self.buffer, self.closed, self.close_reason, self.pings = bytearray(), None, None, 0
+        self.buffer, self.closed, self.close_reason, self.pings, self.pongs = bytearray(), None, None, 0, []
         try:
             self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             if receive_buffer:
@@ -145,14 +159,11 @@ class WebSocket:
         return out
 
     def send(self, opcode, payload=b""):
-        mask = os.urandom(4)
-        n = len(payload)
-        head = bytes([0x80 | opcode]) + (bytes([0x80 | n]) if n < 126 else
-                                         b"\xfe" + struct.pack(">H", n) if n < 65536 else b"\xff" + struct.pack(">Q", n))
-        long_mask = (mask * (n // 4 + 1))[:n]
-        body = (int.from_bytes(payload, "big") ^ int.from_bytes(long_mask, "big")).to_bytes(n, "big") if n else b""
+        self.send_raw(frame(opcode, payload))
+
+    def send_raw(self, data):
         try:
-            self.socket.sendall(head + mask + body)
+            self.socket.sendall(data)
         except OSError as e:
             raise Cut(repr(e)) from None
 
@@ -187,7 +198,9 @@ class WebSocket:
                 return "text", payload.decode()  # P47: always valid
             elif opcode == 2:
                 return "binary", payload
-            elif opcode != 10:
+            elif opcode == 10:
+                self.pongs.append(payload)
+            else:
                 raise Wrong(f"opcode {opcode}")
 
     def close(self, how="close"):
