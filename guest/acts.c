@@ -349,7 +349,7 @@ void act_why(int dir, const char *id, struct guest_fail *f)
 
 static bool control(int dir, const struct guest_args *a, struct sg_wire_line *answer, struct guest_fail *f)
 {
-    switch (a->command) {
+    switch ((int)a->command) {
     case CMD_WRITE:
         return ctl_act(dir, answer, f, "W %" PRIu64 " %s", a->at, a->data);
     case CMD_CLOSE:
