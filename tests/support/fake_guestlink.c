@@ -455,6 +455,25 @@ static void step_commit(struct fake_call *c)
     }
 }
 
+static void step_act(struct fake_call *c)
+{
+    struct fake *f = c->f;
+    if (f->lose_acts > 0) {
+        f->lose_acts--;
+        cut(c);
+        return;
+    }
+    if (f->act_line.kind) {
+        c->line = f->act_line;
+        if (!deliver(c) || c->cancelled)
+            return;
+    }
+    if (f->act_error.kind)
+        finish(c, &f->act_error, 0, 0);
+    else
+        finish_kind(c, SG_WIRE_OK);
+}
+
 static void step(struct fake_call *c)
 {
     struct fake *f = c->f;
@@ -504,6 +523,9 @@ static void step(struct fake_call *c)
             cut(c);
         else
             finish_kind(c, SG_WIRE_OK);
+        break;
+    case V_ACT:
+        step_act(c);
         break;
     case V_OTHER:
         finish_fail(c, SG_WF_USAGE);
@@ -555,6 +577,10 @@ static enum fake_verb verb_of(const char *s)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], s))
             return (enum fake_verb)i;
+    static const char *const acts[] = {"write", "close", "resize", "cancel", "ack", "lease", "unattended"};
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (!strcmp(acts[i], s))
+            return V_ACT;
     return V_OTHER;
 }
 
@@ -624,6 +650,10 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
         c->arrives = f->lose_start == LOST_ARRIVED;
         if (c->verb != V_COMMIT)
             f->lose_start = LOST_NOT;
+    }
+    if (c->verb == V_ACT && f->refuse_acts > 0) {
+        f->refuse_acts--;
+        c->refused = true;
     }
     f->live++;
     c->next = f->all;

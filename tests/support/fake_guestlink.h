@@ -6,7 +6,7 @@
 
 #include "guestlink/guestlink.h"
 
-enum { FAKE_PROCS = 8, FAKE_VERBS = 12 };
+enum { FAKE_PROCS = 8, FAKE_VERBS = 16 };
 
 struct fake_proc {
     bool exists, tombstone, exited;
@@ -53,8 +53,11 @@ struct fake {
     const char *commit_word;          /* "created" or "replaced" */
     struct sg_wire_line commit_error; /* kind set: the next commits answer this */
     int lose_commits;                 /* so many commit answers are lost */
-    bool upload_there;                /* what commit consumes and unlink-upload removes */
-    bool late;                        /* a start that arrives with the next settle, after its claim */
+    struct sg_wire_line act_line;  /* kind set: what acts (write … unattended) say before their last line */
+    struct sg_wire_line act_error; /* kind set: their last line */
+    int lose_acts, refuse_acts;    /* so many of their answers are lost, or not sent at all */
+    bool upload_there;             /* what commit consumes and unlink-upload removes */
+    bool late;                     /* a start that arrives with the next settle, after its claim */
     char late_id[SG_WIRE_ID_MAX + 1], late_spec[SG_WIRE_ID_MAX + 1];
     /* what was seen */
     int calls[FAKE_VERBS]; /* by fake_verb */
@@ -75,7 +78,8 @@ enum fake_verb {
     V_REMOVE,
     V_COMMIT,
     V_UNLINK,
-    V_OTHER
+    V_OTHER,
+    V_ACT
 };
 
 /* The seed is SANDGATE_SEED or new; it is printed. */
