@@ -1,185 +1,20 @@
-#include "guest/monitor.h"
+#include "guest/monitor_internal.h"
 
-#include "base/core/signals.h"
-#include "guest/libc.h"
-#include "guest/segment.h"
+#include "guest/pty.h"
 #include "guest/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-struct monitor {
-    const struct monitor_spec *spec;
-    int dir, exit_fd, signal_fd;
-    int bell;    /* -1 once nobody listens */
-    int pipe[2]; /* read ends of stdout and stderr; -1 at EOF */
-    struct recorder rec[2];
-    pid_t program;
-    uint64_t begun_ms, deadline_ms; /* 0: none */
-    bool timed_out, ended, childless;
-    int wait_status;
-    struct sg_wire_process p; /* what the exit record says */
-};
+/* ---- the loop ---- */
 
-static unsigned char block[64 * 1024];
-
-static void tell(int status_fd, int err, const char *text)
-{
-    struct start_status s = {.err = err};
-    snprintf(s.text, sizeof s.text, "%s", text);
-    ssize_t n = write(status_fd, &s, sizeof s); /* the starter may be gone: the record says it too */
-    (void)n;
-}
-
-/* ---- the child, between fork and exec ---- */
-
-static bool write_started(const struct monitor_spec *m, int dir, uint64_t monitor_start)
-{
-    char text[160];
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    int n = snprintf(text, sizeof text, "S1 %d %" PRIu64 " %d %" PRIu64 " %" PRIu64 "\n", (int)getpid(),
-                     proc_start_time(getpid()), (int)getppid(), monitor_start,
-                     (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
-    return file_put(m->root, dir, "started", text, (size_t)n);
-}
-
-static const char *child_prepare(const struct monitor_spec *m, int dir, const int out[2],
-                                 uint64_t monitor_start)
-{
-    if (setsid() < 0)
-        return "setsid";
-    sg_signals_default();
-    if (dup2(out[0], STDOUT_FILENO) < 0 || dup2(out[1], STDERR_FILENO) < 0)
-        return "output pipes";
-    if (m->cwd && chdir(m->cwd))
-        return "working directory";
-    if (!write_started(m, dir, monitor_start))
-        return "started record";
-    umask(022);
-    sigset_t none;
-    sigemptyset(&none);
-    if (sigprocmask(SIG_SETMASK, &none, NULL))
-        return "signal mask";
-    environ = m->env; /* its PATH is the one that counts */
-    libc_exec(m->argv);
-    return "program";
-}
-
-static _Noreturn void child_run(const struct monitor_spec *m, int dir, const int out[2], int status_fd,
-                                uint64_t monitor_start)
-{
-    const char *what = child_prepare(m, dir, out, monitor_start);
-    int err = errno;
-    (void)tomb_put(m->root, dir, TOMB_EXEC, err, what);
-    unlinkat(dir, "started", 0);
-    tell(status_fd, err, what);
-    _exit(127);
-}
-
-/* ---- recording ---- */
-
-/* A pipe beside the record, because closing an inotify descriptor takes the kernel several milliseconds: too
- * long for the caller of a short command. */
-static void ring(struct monitor *m)
-{
-    if (m->bell < 0 || write(m->bell, "", 1) == 1 || errno == EAGAIN)
-        return; /* a full pipe rings enough */
-    close(m->bell);
-    m->bell = -1;
-}
-
-/* Reads what the pipe holds without waiting; `budget` bounds it, because a descendant may write for ever.
- * True when something was recorded. */
-static bool drain(struct monitor *m, unsigned s, size_t budget)
-{
-    bool some = false;
-    while (m->pipe[s] >= 0) {
-        ssize_t n = read(m->pipe[s], block, sizeof block);
-        if (n > 0) {
-            recorder_write(&m->rec[s], block, (size_t)n, &m->rec[!s]);
-            some = true;
-            if ((size_t)n >= budget)
-                break;
-            budget -= (size_t)n;
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-            close(m->pipe[s]);
-            m->pipe[s] = -1;
-        } else if (errno == EAGAIN) {
-            break;
-        }
-    }
-    return some;
-}
-
-static void write_exit(struct monitor *m)
-{
-    struct sg_wire_line l = {.kind = SG_WIRE_EXIT};
-    for (unsigned s = 0; s < 2; s++) {
-        recorder_seal(&m->rec[s]);
-        m->p.end[s] = m->rec[s].end;
-        m->p.output_incomplete |= m->rec[s].incomplete;
-    }
-    m->p.descendants_hold_output = m->pipe[0] >= 0 || m->pipe[1] >= 0;
-    l.process = m->p;
-    char line[SG_WIRE_LINE_MAX];
-    size_t n = sg_wire_format(line, &l);
-    if (pwrite(m->exit_fd, line, n, 0) == (ssize_t)n && ftruncate(m->exit_fd, (off_t)n) == 0)
-        (void)renameat(m->dir, "exit.new", m->dir, "exit");
-    close(m->exit_fd);
-    m->exit_fd = -1;
-    ring(m);
-}
-
-static void on_program_end(struct monitor *m)
-{
-    m->ended = true;
-    m->p.duration_ms = guest_now_ms() - m->begun_ms;
-    if (WIFEXITED(m->wait_status)) {
-        m->p.how = SG_HOW_EXIT;
-        m->p.value = (uint32_t)WEXITSTATUS(m->wait_status);
-    } else {
-        m->p.how = m->timed_out ? SG_HOW_TIMEOUT : SG_HOW_SIGNAL;
-        m->p.value = (uint32_t)WTERMSIG(m->wait_status);
-    }
-    /* What lies in the pipes now was written before the end; a descendant's later bytes can wait. */
-    for (unsigned s = 0; s < 2; s++) {
-        int held = 0;
-        if (m->pipe[s] >= 0 && ioctl(m->pipe[s], FIONREAD, &held) == 0)
-            (void)drain(m, s, (size_t)(held > 0 ? held : 0) + 1);
-    }
-    if (libc_exists(m->dir, "tombstone"))
-        return; /* nothing was executed: the tombstone says why */
-    if (!libc_exists(m->dir, "started"))
-        return; /* killed before it was executed: the free lock will say "not started" */
-    write_exit(m);
-}
-
-/* The descendants let go of the output: the exit record says so from now on. */
-static void on_output_end(struct monitor *m)
-{
-    if (!m->ended || !m->p.descendants_hold_output || m->pipe[0] >= 0 || m->pipe[1] >= 0)
-        return;
-    m->exit_fd = openat(m->dir, "exit.new", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (m->exit_fd < 0)
-        return;
-    (void)root_own(m->spec->root, m->exit_fd);
-    write_exit(m);
-}
-
-static void reap(struct monitor *m)
+static void reap(struct monitor *m, uint64_t now)
 {
     struct signalfd_siginfo si[8];
     while (read(m->signal_fd, si, sizeof si) > 0)
@@ -189,61 +24,118 @@ static void reap(struct monitor *m)
         pid_t pid = waitpid(-1, &status, WNOHANG);
         if (pid <= 0) {
             m->childless = pid < 0 && errno == ECHILD;
-            return;
+            break;
         }
         if (pid == m->program && !m->ended) {
             m->wait_status = status;
-            on_program_end(m);
+            monitor_program_ended(m, now);
         }
     }
+    if (m->childless)
+        scope_done(&m->scope);
 }
 
-static int poll_timeout(const struct monitor *m)
+/* Nothing of the program is left, and nothing of its output. */
+static bool is_over(const struct monitor *m)
 {
-    if (m->ended || !m->deadline_ms)
+    bool output = m->out[0].fd >= 0 || m->out[1].fd >= 0 || m->out[0].held_len || m->out[1].held_len;
+    return m->ended && !m->exit_due && m->childless && !output;
+}
+
+static int wait_ms(const struct monitor *m, uint64_t now)
+{
+    const uint64_t at[] = {scope_next(&m->scope), ctl_next(&m->ctl), m->retry_ms,
+                           m->feed.look_ms,       m->remove_ms,      m->exit_due ? m->hold_ms : 0};
+    uint64_t next = UINT64_MAX;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        if (at[i] && at[i] < next)
+            next = at[i];
+    if (next == UINT64_MAX)
         return -1;
-    uint64_t now = guest_now_ms();
-    uint64_t left = now >= m->deadline_ms ? 0 : m->deadline_ms - now;
+    uint64_t left = next > now ? next - now : 0;
     return left > INT32_MAX ? INT32_MAX : (int)left;
 }
 
-static void on_deadline(struct monitor *m)
+enum { P_OUT, P_ERR, P_SIG, P_FEED, P_CTL, P_COUNT = P_CTL + CTL_POLLS };
+
+static void polls_fill(const struct monitor *m, struct pollfd p[P_COUNT])
 {
-    struct tree_result res;
-    m->timed_out = true;
-    m->deadline_ms = 0;
-    if (!tree_signal(getpid(), 0, SIGKILL, &res))
-        kill(-m->program, SIGKILL); /* no /proc: at least its own group */
+    bool feeds = feed_wants_write(&m->feed);
+    /* What is not read has no place here at all: its hangup would be reported for ever. */
+    for (unsigned s = 0; s < 2; s++)
+        p[P_OUT + s] = (struct pollfd){.fd = monitor_reads(m, s) ? m->out[s].fd : -1, .events = POLLIN};
+    p[P_SIG] = (struct pollfd){.fd = m->signal_fd, .events = POLLIN};
+    /* The pipe always: an error is the program's closing its end.  The terminal only to write. */
+    p[P_FEED] = (struct pollfd){.fd = m->feed.terminal && !feeds ? -1 : m->feed.fd,
+                                   .events = (short)(feeds ? POLLOUT : 0)};
+    ctl_polls(&m->ctl, &p[P_CTL]);
 }
 
+static void on_time(struct monitor *m, uint64_t now)
+{
+    if (scope_due(&m->scope, now) && !m->childless)
+        monitor_kill(m);
+    if (m->childless)
+        scope_done(&m->scope);
+    if (m->retry_ms && now >= m->retry_ms && monitor_retry(m, now))
+        monitor_ring(m);
+    if (m->exit_due)
+        monitor_try_exit(m, now);
+}
+
+static void turn(struct monitor *m, const struct pollfd p[P_COUNT], uint64_t now)
+{
+    bool some = false, had_ended = m->ended;
+    for (unsigned s = 0; s < 2; s++)
+        if (p[P_OUT + s].revents && p[P_OUT + s].fd == m->out[s].fd)
+            some |= monitor_drain(m, s, MONITOR_BLOCK);
+    if (p[P_SIG].revents)
+        reap(m, now);
+    ctl_turn(&m->ctl, &p[P_CTL], now);
+    scope_watchers(&m->scope, now, ctl_watchers(&m->ctl));
+    bool feed_gone = p[P_FEED].fd >= 0 && p[P_FEED].fd == m->feed.fd && !m->feed.terminal &&
+                     p[P_FEED].revents & (POLLERR | POLLNVAL);
+    if (feed_gone)
+        feed_unwanted(&m->feed);
+    if (some && m->ended == had_ended) /* an end has rung already */
+        monitor_ring(m);
+}
+
+/* Until nothing is left of the program; and of its record, when its scope has ended it. */
 static void monitor_loop(struct monitor *m)
 {
-    while (!(m->ended && m->childless && m->pipe[0] < 0 && m->pipe[1] < 0)) {
-        struct pollfd p[3] = {
-            {.fd = m->pipe[0], .events = POLLIN},
-            {.fd = m->pipe[1], .events = POLLIN},
-            {.fd = m->signal_fd, .events = POLLIN},
-        };
-        int n = poll(p, 3, poll_timeout(m));
+    struct pollfd p[P_COUNT];
+    for (bool over = false; !over || (m->remove_ms && guest_now_ms() < m->remove_ms);) {
+        polls_fill(m, p);
+        int n = poll(p, P_COUNT, wait_ms(m, guest_now_ms()));
         if (n < 0 && errno != EINTR)
             break;
-        if (n <= 0) {
-            if (!m->ended && m->deadline_ms && guest_now_ms() >= m->deadline_ms)
-                on_deadline(m);
-            continue;
+        uint64_t now = guest_now_ms();
+        if (n > 0)
+            turn(m, p, now);
+        on_time(m, now);
+        feed_pump(&m->feed, now);
+        monitor_output_ended(m);
+        monitor_publish(m);
+        ctl_flush(&m->ctl, now);
+        if (!over && is_over(m)) {
+            over = true;
+            if (m->scope.ended)
+                m->remove_ms = now + scope_readable_ms();
+            close(m->state_fd); /* and with it the lock: the record may be removed before we do */
+            m->state_fd = -1;
         }
-        bool some = false, had_ended = m->ended;
-        for (unsigned s = 0; s < 2; s++)
-            if (p[s].revents)
-                some |= drain(m, s, sizeof block);
-        if (p[2].revents)
-            reap(m);
-        if (some && m->ended == had_ended) /* an end has rung already */
-            ring(m);
-        if (!m->ended && m->deadline_ms && guest_now_ms() >= m->deadline_ms)
-            on_deadline(m);
-        on_output_end(m);
     }
+}
+
+/* The record of what its scope has ended. */
+static void remove_record(struct monitor *m)
+{
+    if (!tomb_put(m->spec->root, m->dir, TOMB_REMOVED, 0, "") && errno == ENOSPC) {
+        record_clear(m->dir);
+        (void)tomb_put(m->spec->root, m->dir, TOMB_REMOVED, 0, "");
+    }
+    record_clear(m->dir);
 }
 
 /* ---- setting up ---- */
@@ -261,18 +153,58 @@ static bool leave_the_command(void)
     return ok;
 }
 
-static bool open_pipes(struct monitor *m, int out[2])
+static bool open_outputs(struct monitor *m, struct monitor_ends *e)
 {
     for (unsigned s = 0; s < 2; s++) {
         int fds[2];
         if (pipe2(fds, O_CLOEXEC))
             return false;
-        m->pipe[s] = fds[0];
-        out[s] = fds[1];
+        m->out[s].fd = fds[0];
+        e->out[s] = fds[1];
         if (fcntl(fds[0], F_SETFL, O_NONBLOCK))
             return false;
     }
     return true;
+}
+
+static bool open_input(struct monitor *m, struct monitor_ends *e)
+{
+    const struct monitor_spec *spec = m->spec;
+    int fds[2];
+    if (!spec->input_open && !spec->input_len)
+        return true;
+    if (pipe2(fds, O_CLOEXEC))
+        return false;
+    e->in = fds[0];
+    feed_init(&m->feed, fds[1], false, spec->input_open);
+    return fcntl(fds[1], F_SETFL, O_NONBLOCK) == 0;
+}
+
+static bool open_terminal(struct monitor *m, struct monitor_ends *e)
+{
+    if (!pty_open(m->spec->cols, m->spec->rows, &m->out[0].fd, &m->slave))
+        return false;
+    e->terminal = m->slave;
+    feed_init(&m->feed, m->out[0].fd, true, true);
+    return true;
+}
+
+static bool open_ends(struct monitor *m, struct monitor_ends *e)
+{
+    *e = (struct monitor_ends){.in = -1, .out = {-1, -1}, .terminal = -1};
+    feed_init(&m->feed, -1, false, false);
+    bool ok = m->spec->cols ? open_terminal(m, e) : open_outputs(m, e) && open_input(m, e);
+    if (ok && m->feed.fd >= 0)
+        feed_begin(&m->feed, m->spec->input, m->spec->input_len);
+    return ok;
+}
+
+/* A program that nobody can do without has to have it; the others do without. */
+static bool open_ctl(struct monitor *m)
+{
+    const struct monitor_spec *s = m->spec;
+    ctl_init(&m->ctl, &monitor_ops, m);
+    return ctl_listen(&m->ctl, m->dir, s->root) || !(s->cols || s->input_open || s->lossless);
 }
 
 static bool block_signals(struct monitor *m)
@@ -289,38 +221,67 @@ static bool block_signals(struct monitor *m)
     return m->signal_fd >= 0;
 }
 
+static void monitor_init(struct monitor *m, const struct monitor_spec *spec, const struct draft *d)
+{
+    m->spec = spec;
+    m->dir = d->dir;
+    m->state_fd = d->state;
+    m->bell = spec->bell;
+    m->slave = -1;
+    m->facts = monitor_facts(spec);
+    for (unsigned s = 0; s < 2; s++) {
+        m->out[s].fd = -1;
+        recorder_init(&m->out[s].rec, spec->root, d->dir, s, spec->retain, spec->lossless);
+    }
+}
+
+struct state_facts monitor_facts(const struct monitor_spec *spec)
+{
+    return (struct state_facts){.terminal = spec->cols > 0,
+                                .takes_input = spec->cols > 0 || spec->input_open,
+                                .lossless = spec->lossless};
+}
+
+static void close_ends(const struct monitor_ends *e)
+{
+    const int fds[] = {e->in, e->out[0], e->out[1]};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
 _Noreturn void monitor_run(const struct monitor_spec *spec, const struct draft *d, int status_fd)
 {
-    static struct monitor m; /* the recorders are large */
-    int out[2] = {-1, -1};
-    m.spec = spec;
-    m.dir = d->dir;
-    m.exit_fd = d->exit_fd;
-    m.bell = spec->bell;
-    m.pipe[0] = m.pipe[1] = -1;
-    for (unsigned s = 0; s < 2; s++)
-        recorder_init(&m.rec[s], spec->root, d->dir, s, spec->retain);
-    uint64_t start = proc_start_time(getpid());
-    bool ready = leave_the_command() && block_signals(&m) && open_pipes(&m, out);
+    static struct monitor m; /* what it holds is large */
+    struct monitor_ends e = {.in = -1};
+    monitor_init(&m, spec, d);
+    const char *what = "no resources for the program";
+    bool ready = leave_the_command() && block_signals(&m);
+    if (ready && !(ready = open_ends(&m, &e)) && spec->cols)
+        what = "terminal";
+    ready = ready && open_ctl(&m);
     if (ready) {
+        e.status = status_fd;
+        e.monitor_start = proc_start_time(getpid());
         m.begun_ms = guest_now_ms();
-        m.deadline_ms = spec->timeout_ms ? m.begun_ms + spec->timeout_ms : 0;
+        scope_init(&m.scope, m.begun_ms, spec->timeout_ms, spec->lease_ms, spec->unattended_ms);
         m.program = fork();
     }
     if (!ready || m.program < 0) {
         int err = errno;
-        (void)tomb_put(spec->root, d->dir, TOMB_EXEC, err, "no resources for the program");
-        tell(status_fd, err, "no resources for the program");
+        (void)tomb_put(spec->root, d->dir, TOMB_EXEC, err, what);
+        monitor_tell(status_fd, err, what);
         _exit(1);
     }
     if (m.program == 0)
-        child_run(spec, d->dir, out, status_fd, start);
+        monitor_child(&m, &e);
     close(status_fd);
-    close(out[0]);
-    close(out[1]);
+    close_ends(&e);
     if (chdir("/")) {
         /* then we stay where we are: no more than a directory in use */
     }
     monitor_loop(&m);
+    if (m.remove_ms)
+        remove_record(&m);
     _exit(0);
 }

@@ -30,7 +30,10 @@ struct start_status {
     char text[32];
 };
 
-/* Never returns.  dir, lock and exit_fd of the draft and status_fd become its own. */
+/* What the record says of the program from the first moment. */
+struct state_facts monitor_facts(const struct monitor_spec *spec);
+
+/* Never returns.  dir and state of the draft and status_fd become its own. */
 _Noreturn void monitor_run(const struct monitor_spec *m, const struct draft *d, int status_fd);
 
 #endif

@@ -141,14 +141,19 @@ void record_clear(int dir)
     closedir(d);
 }
 
-/* True while somebody holds the record's lock.  Only ever taken exclusively before the record has its name,
- * so our momentary shared lock is in nobody's way. */
-static bool lock_held(int dir)
+/* True while somebody holds the lock.  Only ever taken exclusively before the record has its name, so our
+ * momentary shared lock is in nobody's way. */
+static bool lock_held(int fd)
 {
-    int fd = guest_open_file(dir, "lock");
+    return flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+static bool record_is_alive(int dir)
+{
+    int fd = guest_open_file(dir, STATE_NAME);
     if (fd < 0)
         return false;
-    bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    bool held = lock_held(fd);
     close(fd);
     return held;
 }
@@ -162,7 +167,7 @@ static bool session_is_live(int session)
             e->d_name[0] == '.' && strncmp(e->d_name, ".new-", 5) != 0 ? -1 : dir_open(session, e->d_name);
         if (rec < 0)
             continue;
-        live = lock_held(rec);
+        live = record_is_alive(rec);
         close(rec);
     }
     if (d)
@@ -237,7 +242,8 @@ bool tomb_put(const struct guest_root *r, int dir, enum tomb_kind kind, int err,
            renameat(dir, "tombstone.new", dir, "tombstone") == 0;
 }
 
-static bool draft_fill(const struct guest_root *r, const char *spec, struct draft *d)
+static bool draft_fill(const struct guest_root *r, const char *spec, const struct state_facts *facts,
+                       struct draft *d)
 {
     if (!root_own(r, d->dir))
         return false;
@@ -246,32 +252,22 @@ static bool draft_fill(const struct guest_root *r, const char *spec, struct draf
         size_t n = tomb_text(TOMB_SETTLED, 0, "", line);
         return file_put(r, d->dir, "tombstone", line, n);
     }
-    d->lock = openat(d->dir, "lock", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (d->lock < 0 || !root_own(r, d->lock) || flock(d->lock, LOCK_EX | LOCK_NB))
-        return false;
-    char text[GUEST_SPEC_MAX + 2];
-    int n = snprintf(text, sizeof text, "%s\n", spec);
-    if (!file_put(r, d->dir, "spec", text, (size_t)n))
-        return false;
-    /* The room for the exit record is taken now, so that a full disk cannot swallow it later. */
-    static const char zeros[256];
-    if (!file_put(r, d->dir, "exit.new", zeros, sizeof zeros))
-        return false;
-    d->exit_fd = openat(d->dir, "exit.new", O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
-    return d->exit_fd >= 0;
+    d->state = openat(d->dir, STATE_NAME, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    return d->state >= 0 && root_own(r, d->state) && flock(d->state, LOCK_EX | LOCK_NB) == 0 &&
+           state_create(d->state, spec, facts);
 }
 
-bool draft_make(const struct guest_root *r, int session, const char *spec, struct draft *d,
-                struct guest_fail *f)
+bool draft_make(const struct guest_root *r, int session, const char *spec, const struct state_facts *facts,
+                struct draft *d, struct guest_fail *f)
 {
-    *d = (struct draft){.dir = -1, .lock = -1, .exit_fd = -1};
+    *d = (struct draft){.dir = -1, .state = -1};
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     snprintf(d->name, sizeof d->name, ".new-%d-%lx", (int)getpid(), (unsigned long)t.tv_nsec);
     bool ok = mkdirat(session, d->name, 0700) == 0;
     if (ok) {
         d->dir = dir_open(session, d->name);
-        ok = d->dir >= 0 && draft_fill(r, spec, d);
+        ok = d->dir >= 0 && draft_fill(r, spec, facts, d);
     }
     if (ok)
         return true;
@@ -298,21 +294,35 @@ void draft_drop(int session, struct draft *d)
 {
     if (d->name[0])
         tree_delete(session, d->name, 2);
-    int fds[] = {d->dir, d->lock, d->exit_fd};
-    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    *d = (struct draft){.dir = -1, .lock = -1, .exit_fd = -1};
+    if (d->dir >= 0)
+        close(d->dir);
+    if (d->state >= 0)
+        close(d->state);
+    *d = (struct draft){.dir = -1, .state = -1};
 }
 
 /* ---- reading ---- */
 
+/* The state file of the record and whether its lock is held.  The lock first: once it is free nobody writes any
+ * more, so what is read after it is final. */
+static bool state_load(int dir, struct state *s)
+{
+    int fd = guest_open_file(dir, STATE_NAME);
+    bool alive = false;
+    memset(s, 0, sizeof *s);
+    if (fd >= 0) {
+        alive = lock_held(fd);
+        state_read(fd, s);
+        close(fd);
+    }
+    return alive;
+}
+
 bool record_has_spec(int dir, const char *spec)
 {
-    char buf[GUEST_SPEC_MAX + 2];
-    long n = guest_read_file(dir, "spec", buf, sizeof buf);
-    size_t len = strlen(spec);
-    return n == (long)len + 1 && memcmp(buf, spec, len) == 0 && buf[len] == '\n';
+    struct state s;
+    (void)state_load(dir, &s);
+    return state_has_spec(&s, spec);
 }
 
 /* Reads a file that holds one wire line, LF included: a torn one never parses. */
@@ -327,29 +337,29 @@ static bool load_line(int dir, const char *name, struct sg_wire_line *l)
     return lf && sg_wire_parse(buf, (size_t)(lf - buf), scratch, l);
 }
 
-static bool load_started(int dir, struct record *rec)
+static bool load_started(const struct state *s, struct record *rec)
 {
-    char buf[160];
-    long n = guest_read_file(dir, "started", buf, sizeof buf);
-    if (n < 4 || memcmp(buf, "S1 ", 3) != 0 || buf[n - 1] != '\n')
+    struct state_started st;
+    if (!state_started(s, &st))
         return false;
-    uint64_t v[5];
-    const char *p = buf + 3, *end = buf + n - 1;
-    for (size_t i = 0; i < 5; i++) {
-        const char *sp = memchr(p, i < 4 ? ' ' : '\n', (size_t)(end + 1 - p));
-        uint64_t max = i == 0 || i == 2 ? INT32_MAX : INT64_MAX;
-        if (!sp || !sg_parse_u64(p, (size_t)(sp - p), max, &v[i]))
-            return false;
-        p = sp + 1;
-    }
-    if (p != end + 1)
-        return false;
-    rec->p.pid = v[0];
-    rec->program_start = v[1];
-    rec->monitor = (pid_t)v[2];
-    rec->monitor_start = v[3];
-    rec->p.started_ms = v[4];
+    rec->p.pid = (uint64_t)st.program;
+    rec->p.started_ms = st.wall_ms;
+    rec->program_start = st.program_start;
+    rec->monitor = st.monitor;
+    rec->monitor_start = st.monitor_start;
     return true;
+}
+
+static void load_facts(const struct state *s, struct record *rec)
+{
+    struct state_facts f;
+    if (!state_facts(s, &f))
+        return;
+    rec->p.terminal = f.terminal;
+    rec->p.lossless = f.lossless;
+    rec->p.input = f.input;
+    rec->p.takes_input = f.takes_input && rec->alive;
+    rec->p.paused = f.paused && rec->alive;
 }
 
 static bool load_tomb(int dir, struct record *rec)
@@ -375,6 +385,7 @@ static bool load_tomb(int dir, struct record *rec)
 static void load_exit(const struct sg_wire_process *x, struct record *rec)
 {
     rec->p.state = SG_PS_FINISHED;
+    rec->p.takes_input = false;
     rec->p.how = x->how;
     rec->p.value = x->value;
     rec->p.duration_ms = x->duration_ms;
@@ -389,18 +400,19 @@ static bool load(int dir, const char *id, bool extents, struct record *rec, stru
 {
     memset(rec, 0, sizeof *rec);
     snprintf(rec->p.id, sizeof rec->p.id, "%s", id);
-    /* The lock first: once it is free nobody writes any more, so what is read after it is final. */
-    rec->alive = lock_held(dir);
+    struct state s;
+    rec->alive = state_load(dir, &s);
     rec->p.state = SG_PS_NOT_STARTED;
     if (load_tomb(dir, rec))
         return true;
-    struct sg_wire_line l;
-    bool started = load_started(dir, rec);
-    bool ended = load_line(dir, "exit", &l) && l.kind == SG_WIRE_EXIT;
+    struct sg_wire_process end;
+    bool started = load_started(&s, rec);
+    bool ended = state_exit(&s, &end);
+    load_facts(&s, rec);
     if ((extents || ended || !rec->alive) && !segments_extent(dir, rec->p.oldest, rec->p.end))
         return guest_failed(f, SG_WF_INTERNAL, errno, "reading the record");
     if (ended) {
-        load_exit(&l.process, rec);
+        load_exit(&end, rec);
     } else if (started) {
         rec->p.state = rec->alive ? SG_PS_RUNNING : SG_PS_UNKNOWN;
         rec->p.how = rec->alive ? SG_HOW_NONE : SG_HOW_UNKNOWN;

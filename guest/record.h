@@ -1,20 +1,18 @@
 /* The records of processes: ROOT/<session>/<id>/ and the small files in it.
  *
- *   lock       locked (flock) by the monitor while it lives, and by its child until exec
- *   spec       the spec hash and LF
- *   started    written by the child just before exec; "S1 pid start monitor start wall_ms" and LF
- *   exit       renamed into place, so it is whole or absent: an X line of base/core/wire.h
- *   tombstone  likewise; an E line: nothing can start under this id any more
+ *   state      the lock, and all that is short: see state.h
+ *   ctl        the monitor's socket: see ctl.h
+ *   tombstone  renamed into place, so it is whole or absent; an E line: nothing can start under this id any more
  *   out.N err.N  output from offset N (twenty digits) on; see segment.h
  *
  * A record is built under a temporary name with its lock held and then renamed into place, so whoever finds
- * it may conclude from the lock: held = alive; free and no `started` = never started; free, started and no
+ * it may conclude from the lock: held = alive; free and not started = never started; free, started and no
  * exit = unknown.
  */
 #ifndef SG_GUEST_RECORD_H
 #define SG_GUEST_RECORD_H
 
-#include "guest/guest.h"
+#include "guest/state.h"
 
 #include <sys/types.h>
 
@@ -52,11 +50,11 @@ bool file_put(const struct guest_root *r, int dir, const char *name, const void 
 /* A new record under a temporary name in the session, with its lock held. */
 struct draft {
     char name[64]; /* below the session; "" when there is none */
-    int dir, lock, exit_fd;
+    int dir, state;
 };
-/* Builds a draft: with a spec for a process, without (NULL) as a tombstone of kind TOMB_SETTLED. */
-bool draft_make(const struct guest_root *r, int session, const char *spec, struct draft *d,
-                struct guest_fail *f);
+/* Builds a draft: with a spec and facts for a process, without (NULL) as a tombstone of kind TOMB_SETTLED. */
+bool draft_make(const struct guest_root *r, int session, const char *spec, const struct state_facts *facts,
+                struct draft *d, struct guest_fail *f);
 /* Renames it to id; false with errno (EEXIST: the id is taken). */
 bool draft_place(int session, struct draft *d, const char *id);
 /* Deletes it (if it was not placed) and closes what is open. */

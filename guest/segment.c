@@ -30,7 +30,7 @@ static bool name_parse(const char *name, unsigned stream, uint64_t *offset)
 /* ---- writing ---- */
 
 void recorder_init(struct recorder *r, const struct guest_root *root, int dir, unsigned stream,
-                   uint64_t retain)
+                   uint64_t retain, bool lossless)
 {
     r->root = root;
     r->dir = dir;
@@ -45,6 +45,8 @@ void recorder_init(struct recorder *r, const struct guest_root *root, int dir, u
     r->base = r->end = 0;
     r->first = r->count = 0;
     r->incomplete = false;
+    r->lossless = lossless;
+    r->acked = 0;
 }
 
 static void drop_oldest(struct recorder *r)
@@ -107,30 +109,64 @@ static void lose(struct recorder *r, size_t n)
     close_newest(r);
 }
 
-void recorder_write(struct recorder *r, const unsigned char *data, size_t n, struct recorder *other)
+/* Appends at most n bytes to the newest file, beginning one if need be: how many, 0 with errno. */
+static size_t append(struct recorder *r, const unsigned char *data, size_t n)
 {
-    while (n) {
-        bool ok = (r->fd >= 0 && r->end - r->base < r->file_size) || begin_file(r);
-        if (ok) {
-            uint64_t room = r->file_size - (r->end - r->base);
-            size_t chunk = n < room ? n : (size_t)room;
-            ssize_t w = pwrite(r->fd, data, chunk, (off_t)(r->end - r->base));
-            if (w > 0) {
-                data += w;
-                n -= (size_t)w;
-                r->end += (uint64_t)w;
-                continue;
-            }
-            ok = w < 0 && errno == EINTR;
-        }
-        bool full = errno == ENOSPC || errno == EDQUOT;
-        if (!ok && !(full && make_room(r, other))) {
-            lose(r, n);
-            return;
+    if ((r->fd < 0 || r->end - r->base >= r->file_size) && !begin_file(r))
+        return 0;
+    uint64_t room = r->file_size - (r->end - r->base);
+    size_t chunk = n < room ? n : (size_t)room;
+    ssize_t w;
+    do
+        w = pwrite(r->fd, data, chunk, (off_t)(r->end - r->base));
+    while (w < 0 && errno == EINTR);
+    if (w == 0)
+        errno = ENOSPC;
+    if (w <= 0)
+        return 0;
+    r->end += (uint64_t)w;
+    return (size_t)w;
+}
+
+size_t recorder_write(struct recorder *r, const unsigned char *data, size_t n, struct recorder *other)
+{
+    for (size_t at = 0; at < n;) {
+        size_t w = append(r, data + at, n - at);
+        at += w;
+        bool full = w == 0 && (errno == ENOSPC || errno == EDQUOT);
+        if (full && r->lossless)
+            return at;
+        if (w == 0 && !(full && make_room(r, other))) {
+            lose(r, n - at);
+            return n;
         }
     }
-    while (r->count > 1 && r->end - r->files[r->first] > r->retain)
+    while (!r->lossless && r->count > 1 && r->end - r->files[r->first] > r->retain)
         drop_oldest(r);
+    return n;
+}
+
+uint64_t recorder_room(const struct recorder *r)
+{
+    uint64_t held = r->end - r->acked;
+    if (!r->lossless)
+        return UINT64_MAX;
+    return held < r->retain ? r->retain - held : 0;
+}
+
+void recorder_ack(struct recorder *r, uint64_t received)
+{
+    if (!r->lossless || received <= r->acked)
+        return;
+    r->acked = received < r->end ? received : r->end;
+    /* A file goes when the next one begins before what was received. */
+    while (r->count > 1 && r->files[(r->first + 1) % RECORDER_FILES] <= r->acked)
+        drop_oldest(r);
+}
+
+void recorder_give_up(struct recorder *r)
+{
+    r->lossless = false;
 }
 
 void recorder_seal(struct recorder *r)

@@ -1,7 +1,8 @@
 /* Recorded output: files `out.N` and `err.N` in a record, N the offset of their first byte (twenty digits).
  *
- * The writer (the monitor) appends to the newest and drops the oldest when more than `retain` bytes are kept
- * or the disk is full.  Readers are other processes; a file that they hold open stays readable when dropped.
+ * The writer (the monitor) appends to the newest.  As a ring it drops the oldest when more than `retain` bytes are
+ * kept or the disk is full; lossless it drops only what was acknowledged, and takes nothing where there is no room.
+ * Readers are other processes; a file that they hold open stays readable when dropped.
  */
 #ifndef SG_GUEST_SEGMENT_H
 #define SG_GUEST_SEGMENT_H
@@ -20,13 +21,21 @@ struct recorder {
     uint64_t files[RECORDER_FILES]; /* a ring of first offsets */
     size_t first, count;
     bool incomplete; /* the disk was full: bytes were dropped that `retain` would have kept */
+    bool lossless;
+    uint64_t acked; /* lossless: received before this offset */
 };
 
 void recorder_init(struct recorder *r, const struct guest_root *root, int dir, unsigned stream,
-                   uint64_t retain);
-/* Records n bytes; never fails: what finds no room counts as lost.  other (may be NULL) is the process's other
- * stream, whose oldest file goes too when the disk is full. */
-void recorder_write(struct recorder *r, const unsigned char *data, size_t n, struct recorder *other);
+                   uint64_t retain, bool lossless);
+/* Records n bytes and returns how many: all of them, unless lossless finds the disk full.  As a ring what finds no
+ * room counts as lost; other (may be NULL) is the process's other stream, whose oldest file goes too then. */
+size_t recorder_write(struct recorder *r, const unsigned char *data, size_t n, struct recorder *other);
+/* How many bytes may be recorded until something is acknowledged; without end for a ring. */
+uint64_t recorder_room(const struct recorder *r);
+/* Lossless: what lies before the offset was received. */
+void recorder_ack(struct recorder *r, uint64_t received);
+/* Lossless no longer: the program has ended and its last bytes find no room. */
+void recorder_give_up(struct recorder *r);
 /* After a loss the end offset has to show in a file name; called before the exit record is written. */
 void recorder_seal(struct recorder *r);
 

@@ -45,8 +45,8 @@ static bool start_placed(const struct guest_root *root, struct draft *d, const s
         return guest_failed(f, SG_WF_EXEC, err, "no resources for the program");
     }
     close(status[1]);
-    close(d->lock);
-    d->lock = -1;
+    close(d->state);
+    d->state = -1;
     ssize_t n;
     do
         n = read(status[0], &s, sizeof s);
@@ -65,7 +65,8 @@ enum start_result start_program(const struct guest_root *root, int session, cons
     *dir = dir_open(session, id);
     if (*dir < 0 && errno == ENOENT) {
         struct draft d;
-        if (!draft_make(root, session, spec, &d, f))
+        struct state_facts facts = monitor_facts(m);
+        if (!draft_make(root, session, spec, &facts, &d, f))
             return START_FAILED;
         if (draft_place(session, &d, id)) {
             bool ok = start_placed(root, &d, m, f);
@@ -105,7 +106,7 @@ bool start_settle(const struct guest_root *root, int session, const char *id, bo
 {
     struct draft d;
     *won = false;
-    if (!draft_make(root, session, NULL, &d, f))
+    if (!draft_make(root, session, NULL, NULL, &d, f))
         return false;
     *won = draft_place(session, &d, id);
     int err = errno;

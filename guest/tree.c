@@ -113,8 +113,11 @@ static bool table_fill(struct table *t, pid_t root)
         again = false;
         for (size_t i = 0; i < t->n; i++) {
             struct proc *p = &t->list[i];
-            const struct proc *up = p->in_tree || p->pid == root ? NULL : table_find(t, p->parent);
-            if (up && (up->pid == root || up->in_tree))
+            if (p->in_tree || p->pid == root)
+                continue;
+            /* root itself may not be in the table: an emulator shows its guests half of /proc/self/stat. */
+            const struct proc *up = p->parent == root ? NULL : table_find(t, p->parent);
+            if (p->parent == root || (up && up->in_tree))
                 again = p->in_tree = true;
         }
     }

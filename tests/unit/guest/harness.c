@@ -278,20 +278,40 @@ pid_t pid_from(const char *path)
     return (pid_t)strtol(file_text(path), NULL, 10);
 }
 
-void started_numbers(const char *id, uint64_t v[5])
+void state_slot(const char *id, unsigned slot, char text[128])
 {
     char name[100];
-    snprintf(name, sizeof name, "s/%s/started", id);
-    char *at = file_text(path_in(root, name));
-    assert_non_null(at);
-    assert_memory_equal(at, "S1 ", 3);
-    at += 2;
+    snprintf(name, sizeof name, "s/%s/state", id);
+    FILE *f = fopen(path_in(root, name), "re");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)slot * 128, SEEK_SET), 0);
+    assert_int_equal(fread(text, 1, 128, f), 128);
+    (void)fclose(f);
+}
+
+void state_write(const char *id, unsigned slot, const char *text)
+{
+    char name[100];
+    snprintf(name, sizeof name, "s/%s/state", id);
+    FILE *f = fopen(path_in(root, name), "r+e");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)slot * 128, SEEK_SET), 0);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    assert_int_equal(fclose(f), 0);
+}
+
+void started_numbers(const char *id, uint64_t v[5])
+{
+    char text[128], *at = text + 2;
+    state_slot(id, 1, text);
+    assert_memory_equal(text, "S1 ", 3);
     for (size_t i = 0; i < 5; i++) {
         char *end;
         v[i] = strtoull(at, &end, 10);
         assert_true(end > at);
         at = end;
     }
+    assert_int_equal(*at, '\n');
 }
 
 void assert_error(const struct answer *a, enum sg_wire_fail f, const char *errno_name)

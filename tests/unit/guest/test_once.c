@@ -101,7 +101,7 @@ static void removed_id_never_runs_again(void **state)
     assert_error(&a, SG_WF_NOT_STARTED, "");
     a = guest("follow", "--session", "s", "--id", "gone", NULL);
     assert_error(&a, SG_WF_NO_RECORD, "");
-    assert_int_equal(access(path_in(root, "s/gone/started"), F_OK), -1);
+    assert_int_equal(access(path_in(root, "s/gone/state"), F_OK), -1);
     a = guest("remove", "--session", "s", "--id", "absent", NULL);
     assert_error(&a, SG_WF_NO_RECORD, "");
 }
@@ -111,8 +111,8 @@ static void start_cut_short(void **state)
 {
     (void)state;
     assert_int_equal(mkdir(path_in(root, "s/cut"), 0700), 0);
-    file_write(path_in(root, "s/cut/lock"), "", 0);
-    file_write(path_in(root, "s/cut/spec"), "h\n", 2);
+    static const char page[1024] = "h\n";
+    file_write(path_in(root, "s/cut/state"), page, sizeof page);
     struct answer a = run_sh("cut", "echo ran");
     assert_error(&a, SG_WF_NOT_STARTED, "");
     a = guest("settle", "--session", "s", "--id", "cut", NULL);
@@ -128,20 +128,31 @@ static void new_session_removes_the_old(void **state)
     a = guest("run", "--session", "new", "--id", "p", "--spec", "h", "--", "/bin/true", NULL);
     assert_int_equal(a.last.kind, SG_WIRE_EXIT);
     assert_int_equal(access(path_in(root, "old"), F_OK), -1);
-    assert_int_equal(access(path_in(root, "live/p/started"), F_OK), 0);
+    assert_int_equal(access(path_in(root, "live/p/state"), F_OK), 0);
     a = guest("remove", "--session", "live", "--id", "p", NULL);
     assert_int_equal(a.last.kind, SG_WIRE_OK);
 }
 
-static const char *const victims[] = {"lock",
-                                      "spec",
-                                      "started",
-                                      "exit",
+static const char *const victims[] = {"state",
+                                      "state+128", /* started */
+                                      "state+256", /* the two exits */
+                                      "state+512",
+                                      "state+768", /* facts */
                                       "tombstone",
+                                      "ctl",
                                       "out.00000000000000000000",
                                       "err.99999999999999999999",
-                                      "out.09223372036854775807",
-                                      "exit.new"};
+                                      "out.09223372036854775807"};
+
+static void tamper_slot(const char *path, const char *plus, const char *text)
+{
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%.*s", (int)(plus - path), path);
+    int fd = open(file, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, text, strlen(text), strtol(plus + 1, NULL, 10)), strlen(text));
+    close(fd);
+}
 
 static void tamper(const char *path, unsigned how)
 {
@@ -154,8 +165,15 @@ static void tamper(const char *path, unsigned how)
         "X exit 0 - 5 100 2", /* torn */
         "E exec ENOENT text that is free\n",
         "D 1 0 QUJD\n",
+        "F 00000000000000000001 00000000000000000002 ol  \n",
+        "F 99999999999999999999 99999999999999999999 tolp\n",
     };
     enum { TEXTS = sizeof texts / sizeof *texts };
+    const char *plus = strrchr(path, '+');
+    if (plus) {
+        tamper_slot(path, plus, how < TEXTS ? texts[how] : "\xff\xfe F 1\n");
+        return;
+    }
     (void)unlink(path);
     if (how < TEXTS)
         file_write(path, texts[how], strlen(texts[how]));
@@ -174,7 +192,7 @@ static void tampered_records(void **state)
 {
     (void)state;
     unsigned n = 0;
-    for (unsigned how = 0; how < 12; how++) {
+    for (unsigned how = 0; how < 14; how++) {
         for (size_t v = 0; v < sizeof victims / sizeof *victims; v++) {
             char id[16], name[96];
             snprintf(id, sizeof id, "t%u", n++);
@@ -243,7 +261,7 @@ static void root_gives_records_to_the_user(void **state)
     struct answer g = guest("signal", "--session", "s", "--id", "k", "--signal", "9", NULL);
     struct answer h = guest("remove", "--session", "s", "--id", "k", NULL);
     struct stat st;
-    int rc = stat(path_in(own, "s/r/exit"), &st);
+    int rc = stat(path_in(own, "s/r/state"), &st);
     setenv("SANDGATE_GUEST_ROOT", root, 1);
     assert_text(&a, 0, "0\n");
     assert_int_equal(b.last.kind, SG_WIRE_OK);
