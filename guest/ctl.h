@@ -13,12 +13,13 @@
  *        closed.  Data and close are safe to repeat, being at offsets.
  *          W <offset> <base64>       input; at most the room is taken; answer A
  *          C <offset>                end of input; answer A
- *          R <cols> <rows>           answer K
- *          T <signal> <grace_ms>     the signal to the tree now, KILL to what is left after the grace; answer K
+ *          R <cols> <rows>           the terminal's size; the same size again makes it redraw; answer K
+ *          T <signal> <grace_ms>     the signal to the tree now, KILL to what is left after the grace (of several
+ *                                    the earliest holds); answer K
  *          K <stdout> <stderr>       lossless: received up to there; answer K
  *          L <ttl_ms>                lease: ends the tree unless asked again within; 0: no lease any more; answer K
- *          U <ms>                    unattended: ends the tree so long after the last 'W' connection has closed;
- *                                    0: never; answer K
+ *          U <ms>                    unattended: ends the tree so long after the last 'W' connection has closed
+ *                                    (for the first to come there are at least 30 s); 0: never; answer K
  *   'W'  somebody is attached: nothing is said, the connection counts while it is open.
  *
  * Answers are lines of base/core/wire.h; E offset has the text "accepted N".  The monitor never waits for a peer:
