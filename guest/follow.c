@@ -353,7 +353,7 @@ static uint64_t tail_of(const struct sg_wire_process *p, unsigned s, uint64_t ta
 bool follow_run(int dir, const char *id, const struct follow_spec *spec, struct guest_fail *fail)
 {
     struct follow f = {.spec = spec, .dir = dir};
-    uint64_t until = guest_now_ms() + (spec->read ? spec->wait_ms : GUEST_FOLLOW_MS);
+    uint64_t until = guest_now_ms() + (spec->read ? spec->wait_ms : guest_life_ms());
     if (!record_load(dir, id, &f.rec, fail))
         return false;
     if (f.rec.tomb) {

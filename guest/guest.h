@@ -22,7 +22,7 @@ enum {
     GUEST_SEGMENT_MIN = 64 * 1024,         /* bytes of one output file, at least */
     GUEST_SEGMENT_MAX = 16 * 1024 * 1024,  /* and at most */
     GUEST_FOLLOW_BYTES = 16 * 1024 * 1024, /* output bytes one follow prints before it says "more" */
-    GUEST_FOLLOW_MS = 4 * 60 * 1000,       /* and how long it lives */
+    GUEST_FOLLOW_MS = 4 * 60 * 1000,       /* and how long it, an `input` or a `watch` lives */
     GUEST_POLL_MS = 1000,                  /* a lost file notification costs at most this */
     GUEST_WAIT_MAX_MS = 4 * 60 * 1000,     /* cap of --wait-ms */
     GUEST_SEGMENTS_MAX = 2048,             /* output files of one stream that a reader looks at */
@@ -41,7 +41,8 @@ struct guest_fail {
 /* Fills *f and returns false.  err: an errno, 0 for none. */
 bool guest_failed(struct guest_fail *f, enum sg_wire_fail code, int err, const char *text);
 
-uint64_t guest_now_ms(void); /* monotonic */
+uint64_t guest_now_ms(void);  /* monotonic */
+uint64_t guest_life_ms(void); /* GUEST_FOLLOW_MS, but for tests */
 
 /* Reads at most cap bytes of a regular file below dir without following a link or waiting for a FIFO.
  * Returns its length, -1 with errno. */

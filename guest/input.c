@@ -106,7 +106,7 @@ static void take_line(struct carrier *c, const char *text, size_t n)
     bool known = sg_wire_parse(text, n, scratch, &l);
     if (known && l.kind == SG_WIRE_CARRIER && c->stage == OPENING) {
         c->stage = GOING;
-        c->end_ms = guest_now_ms() + GUEST_FOLLOW_MS;
+        c->end_ms = guest_now_ms() + guest_life_ms();
         out_line(&l);
         say(c);
     } else if (known && l.kind == SG_WIRE_ACCEPTED && c->stage != OPENING) {

@@ -1,11 +1,13 @@
 #include "guest/guest.h"
 
+#include "base/core/num.h"
 #include "base/core/sha256.h"
 #include "guest/libc.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -25,6 +27,17 @@ uint64_t guest_now_ms(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+uint64_t guest_life_ms(void)
+{
+#ifdef SG_GUEST_TEST
+    const char *env = getenv("SANDGATE_GUEST_LIFE_MS");
+    uint64_t ms;
+    if (env && sg_parse_u64(env, strlen(env), GUEST_FOLLOW_MS, &ms))
+        return ms;
+#endif
+    return GUEST_FOLLOW_MS;
 }
 
 int guest_open_file(int dir, const char *name)

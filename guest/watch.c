@@ -137,7 +137,7 @@ static bool wait(struct watch *w, uint64_t until)
 
 static void watch_all(struct watch *w)
 {
-    uint64_t until = guest_now_ms() + GUEST_FOLLOW_MS;
+    uint64_t until = guest_now_ms() + guest_life_ms();
     for (bool heard = true; heard; heard = w->left && guest_now_ms() < until && wait(w, until)) {
         for (size_t i = 0; i < w->count; i++)
             if (w->list[i].due && !w->list[i].told)
