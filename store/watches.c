@@ -21,6 +21,22 @@ enum sg_code store_watch_drop(struct store_db *db, const char *session_id, struc
     return db_run(db, "DELETE FROM session_watch WHERE session_id = $1", &v, 1, NULL, NULL, NULL, e);
 }
 
+static enum sg_code on_has(void *arg, const struct db_value *c, size_t n, struct sg_error *e)
+{
+    (void)c;
+    (void)n;
+    (void)e;
+    *(bool *)arg = true;
+    return SG_OK;
+}
+
+enum sg_code store_watch_has(struct store_db *db, const char *session_id, bool *has, struct sg_error *e)
+{
+    const struct db_value v = db_text(session_id);
+    *has = false;
+    return db_run(db, "SELECT 1 FROM session_watch WHERE session_id = $1", &v, 1, on_has, has, NULL, e);
+}
+
 struct listing {
     const char *upstream;
     store_watch_fn *fn;

@@ -14,6 +14,8 @@ struct store_watch { /* borrowed */
 SG_MUST_CHECK enum sg_code store_watch_put(struct store_db *db, const struct store_watch *w, int64_t now_ms,
                                            struct sg_error *e);
 SG_MUST_CHECK enum sg_code store_watch_drop(struct store_db *db, const char *session_id, struct sg_error *e);
+SG_MUST_CHECK enum sg_code store_watch_has(struct store_db *db, const char *session_id, bool *has,
+                                           struct sg_error *e);
 /* Every one of this upstream. */
 typedef void store_watch_fn(void *arg, const struct store_watch *w);
 SG_MUST_CHECK enum sg_code store_watch_list(struct store_db *db, const char *upstream, store_watch_fn *fn,
