@@ -129,7 +129,7 @@ static bool numbers(const char *p, size_t len, uint64_t *v, size_t n)
         if (p == end || *p != ' ')
             return false;
         stop = stop ? stop : end;
-        if (!sg_parse_u64(p + 1, (size_t)(stop - p - 1), INT64_MAX / 4, &v[i]))
+        if (!sg_parse_u64(p + 1, (size_t)(stop - p - 1), INT64_MAX, &v[i]))
             return false;
         p = stop;
     }
