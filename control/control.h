@@ -21,10 +21,14 @@ struct control {
     struct session_cache *sessions;
     struct control_op *ops;
     struct lookup *lookups;
+    struct control_before_stop before_stop; /* begin NULL: nothing */
 };
 
 void control_op_add(struct control *c, struct control_op *op);
 void control_op_remove(struct control *c, struct control_op *op);
+
+/* The wall time at which its session ends, 0: not known. */
+int64_t control_deadline(const struct vercel_sandbox *s);
 
 /* Remembers or forgets the session that an answer describes.  Any thread. */
 void control_observe(struct control *c, const struct vercel_sandbox *s);

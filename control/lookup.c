@@ -59,7 +59,8 @@ static void on_lookup(void *arg, const struct vercel_sandbox *s, const struct sg
     control_observe(l->c, s);
     struct control_session found = {.session_id = s->session_id,
                                     .cwd = s->session_cwd ? s->session_cwd : s->cwd,
-                                    .arch = s->architecture};
+                                    .arch = s->architecture,
+                                    .deadline_ms = control_deadline(s)};
     struct sg_error own;
     enum vercel_status status = s->session_status != VERCEL_STATUS_OTHER ? s->session_status : s->status;
     if (status == VERCEL_RUNNING && found.session_id && found.cwd) {
@@ -138,7 +139,7 @@ void control_session(struct control *c, const char *name, control_session_fn *do
         ask(c, name, done, arg);
         return;
     }
-    struct control_session s = {hit.session_id, hit.cwd, hit.arch, .cached = true};
+    struct control_session s = {hit.session_id, hit.cwd, hit.arch, hit.deadline_ms, .cached = true};
     done(arg, &s, NULL);
     cached_session_clear(&hit);
 }

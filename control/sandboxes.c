@@ -58,11 +58,24 @@ void control_op_remove(struct control *c, struct control_op *op)
         op->next->prev = op->prev;
 }
 
+void control_set_before_stop(struct control *c, const struct control_before_stop *b)
+{
+    c->before_stop = *b;
+}
+
+int64_t control_deadline(const struct vercel_sandbox *s)
+{
+    if (s->session_started_at <= 0 || s->session_timeout_ms <= 0 ||
+        s->session_timeout_ms > INT64_MAX - s->session_started_at)
+        return 0;
+    return s->session_started_at + s->session_timeout_ms;
+}
+
 void control_observe(struct control *c, const struct vercel_sandbox *s)
 {
     const char *cwd = s->session_cwd ? s->session_cwd : s->cwd;
     if (s->session_id && cwd && s->session_status == VERCEL_RUNNING)
-        session_cache_put(c->sessions, s->name, s->session_id, cwd, s->architecture);
+        session_cache_put(c->sessions, s->name, s->session_id, cwd, s->architecture, control_deadline(s));
     else
         session_cache_forget(c->sessions, s->name);
 }

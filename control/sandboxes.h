@@ -50,10 +50,22 @@ void control_resume(struct control *c, const char *name, int64_t wait_ms, contro
 /* Until no session runs; one that is stopped already is a success. */
 void control_stop(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg);
 
+/* What has to be done in a running session before it is told to stop: begin calls done(done_arg) once when that is
+ * over, possibly before it returns NULL; else it returns a ticket that cancel takes back. */
+struct control_session;
+struct control_before_stop {
+    void *(*begin)(void *arg, const char *name, const struct control_session *s, void (*done)(void *done_arg),
+                   void *done_arg);
+    void (*cancel)(void *ticket);
+    void *arg;
+};
+void control_set_before_stop(struct control *c, const struct control_before_stop *b);
+
 /* ---- which session does a name run in (loop thread) ---- */
 
 struct control_session {
     const char *session_id, *cwd, *arch; /* borrowed during the callback; copy what you keep */
+    int64_t deadline_ms;                 /* wall clock of its end, as far as is known; 0: not known */
     bool cached;                         /* from the cache: may be out of date */
 };
 /* Answers from the cache or asks upstream once (concurrent askers share the call).  SANDBOX_NOT_RUNNING when

@@ -29,8 +29,9 @@ void cached_session_clear(struct cached_session *s)
 }
 
 static bool copy_session(struct cached_session *out, const char *session_id, const char *cwd,
-                         const char *arch)
+                         const char *arch, int64_t deadline_ms)
 {
+    out->deadline_ms = deadline_ms;
     out->session_id = strdup(session_id);
     out->cwd = strdup(cwd);
     out->arch = arch ? strdup(arch) : NULL;
@@ -130,7 +131,7 @@ bool session_cache_get(struct session_cache *c, const char *name, struct cached_
     uint64_t hash = hash_of(name);
     pthread_mutex_lock(&c->lock);
     struct entry *en = *slot_of(c, name, hash);
-    bool found = en && copy_session(out, en->s.session_id, en->s.cwd, en->s.arch);
+    bool found = en && copy_session(out, en->s.session_id, en->s.cwd, en->s.arch, en->s.deadline_ms);
     if (found) {
         unlink_use(c, en);
         link_newest(c, en);
@@ -140,14 +141,14 @@ bool session_cache_get(struct session_cache *c, const char *name, struct cached_
 }
 
 void session_cache_put(struct session_cache *c, const char *name, const char *session_id, const char *cwd,
-                       const char *arch)
+                       const char *arch, int64_t deadline_ms)
 {
     struct entry *en = calloc(1, sizeof *en);
     if (en) {
         en->name = strdup(name);
         en->hash = hash_of(name);
     }
-    if (!en || !en->name || !copy_session(&en->s, session_id, cwd, arch)) {
+    if (!en || !en->name || !copy_session(&en->s, session_id, cwd, arch, deadline_ms)) {
         entry_free(en);
         session_cache_forget(c, name);
         return;

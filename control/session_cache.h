@@ -6,11 +6,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct session_cache;
 
 struct cached_session {            /* copies, freed by cached_session_clear */
     char *session_id, *cwd, *arch; /* arch may be NULL */
+    int64_t deadline_ms;           /* wall clock of its end; 0: not known */
 };
 void cached_session_clear(struct cached_session *s);
 
@@ -21,7 +23,7 @@ void session_cache_free(struct session_cache *c);
 bool session_cache_get(struct session_cache *c, const char *name, struct cached_session *out);
 /* Remembers; out of memory means forgetting. */
 void session_cache_put(struct session_cache *c, const char *name, const char *session_id, const char *cwd,
-                       const char *arch);
+                       const char *arch, int64_t deadline_ms);
 void session_cache_forget(struct session_cache *c, const char *name);
 size_t session_cache_count(struct session_cache *c);
 

@@ -17,7 +17,10 @@ struct move {
     bool to_running;       /* resume; else stop */
     bool acted;            /* the upstream was told: what the caller asked for is under way */
     bool overdue;          /* wait_ms is over */
+    bool preparing;        /* inside of what begins it */
     bool stopped;          /* the upstream said so; a session seen afterwards is somebody else's */
+    void *ticket;          /* what comes before telling is under way */
+    char *prepared;        /* the session in which it was done */
     char *told;            /* the session that the upstream was asked to stop … */
     bool refused;          /* … and said that it is over, or not known */
     struct sg_error why;   /* its words */
@@ -38,10 +41,13 @@ static void move_free(struct move *m)
     control_op_remove(m->c, &m->op);
     if (m->call)
         vercel_call_cancel(m->call);
+    if (m->ticket)
+        m->c->before_stop.cancel(m->ticket);
     sg_timer_free(m->wait);
     sg_timer_free(m->poll);
     json_decref(m->record);
     free(m->told);
+    free(m->prepared);
     free(m->name);
     free(m);
 }
@@ -150,6 +156,44 @@ static void tell_stop(struct move *m, const char *session_id)
     check_overdue(m);
 }
 
+/* ---- before it is told ---- */
+
+static void on_prepared(void *arg)
+{
+    struct move *m = arg;
+    m->ticket = NULL;
+    if (m->preparing) {
+        m->preparing = false; /* still inside prepare_stop */
+        return;
+    }
+    tell_stop(m, m->prepared);
+}
+
+/* Tells the session to stop, once what has to come before has been done in it. */
+static void prepare_stop(struct move *m, const struct vercel_sandbox *s)
+{
+    const struct control_before_stop *b = &m->c->before_stop;
+    const struct control_session session = {.session_id = s->session_id,
+                                            .cwd = s->session_cwd ? s->session_cwd : s->cwd,
+                                            .arch = s->architecture,
+                                            .deadline_ms = control_deadline(s)};
+    bool again = m->prepared && strcmp(m->prepared, s->session_id) == 0;
+    if (!again) {
+        free(m->prepared);
+        m->prepared = strdup(s->session_id);
+    }
+    if (!b->begin || !m->prepared || again || !session.cwd) {
+        tell_stop(m, s->session_id);
+        return;
+    }
+    m->preparing = true;
+    m->ticket = b->begin(b->arg, m->name, &session, on_prepared, m);
+    if (m->ticket)
+        m->preparing = false;
+    else
+        tell_stop(m, m->prepared);
+}
+
 static bool on_its_way(enum vercel_status s)
 {
     return s == VERCEL_STOPPING || s == VERCEL_SNAPSHOTTING;
@@ -157,13 +201,13 @@ static bool on_its_way(enum vercel_status s)
 
 /* A session runs although the stop was refused because it were over: another one began meanwhile, or the look
  * is older than the refusal, or the refusal was wrong. */
-static void doubt(struct move *m, const char *session_id)
+static void doubt(struct move *m, const struct vercel_sandbox *s)
 {
     if (++m->doubts > DOUBTS_MAX) {
         struct sg_error why = m->why;
         move_end(&m->op, &why);
-    } else if (strcmp(m->told, session_id) != 0) {
-        tell_stop(m, session_id);
+    } else if (strcmp(m->told, s->session_id) != 0) {
+        prepare_stop(m, s);
     } else {
         look_later(m);
     }
@@ -178,13 +222,13 @@ static void decide(struct move *m, const struct vercel_sandbox *s)
         answer(m, false, NULL);
         move_free(m);
     } else if (m->refused && running) {
-        doubt(m, s->session_id);
+        doubt(m, s);
     } else if (m->to_running || on_its_way(status) || m->acted) {
         m->acted = true; /* the transition is under way, by whomever */
         check_overdue(m);
         look_later(m);
     } else {
-        tell_stop(m, s->session_id);
+        prepare_stop(m, s);
     }
 }
 

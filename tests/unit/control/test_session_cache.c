@@ -19,13 +19,13 @@ static void remembers_replaces_and_forgets(void **state)
     struct session_cache *c = session_cache_new(4);
     struct cached_session s;
     assert_false(session_cache_get(c, "a", &s));
-    session_cache_put(c, "a", "sbx_1", "/w", NULL);
+    session_cache_put(c, "a", "sbx_1", "/w", NULL, 0);
     assert_true(session_cache_get(c, "a", &s));
     assert_string_equal(s.session_id, "sbx_1");
     assert_string_equal(s.cwd, "/w");
     assert_null(s.arch);
     cached_session_clear(&s);
-    session_cache_put(c, "a", "sbx_2", "/", "arm64");
+    session_cache_put(c, "a", "sbx_2", "/", "arm64", 0);
     assert_int_equal(session_cache_count(c), 1);
     assert_true(session_cache_get(c, "a", &s));
     assert_string_equal(s.session_id, "sbx_2");
@@ -50,11 +50,11 @@ static void drops_the_longest_unused(void **state)
 {
     (void)state;
     struct session_cache *c = session_cache_new(3);
-    session_cache_put(c, "a", "1", "/", NULL);
-    session_cache_put(c, "b", "2", "/", NULL);
-    session_cache_put(c, "c", "3", "/", NULL);
+    session_cache_put(c, "a", "1", "/", NULL, 0);
+    session_cache_put(c, "b", "2", "/", NULL, 0);
+    session_cache_put(c, "c", "3", "/", NULL, 0);
     assert_true(has(c, "a"));
-    session_cache_put(c, "d", "4", "/", NULL);
+    session_cache_put(c, "d", "4", "/", NULL, 0);
     assert_int_equal(session_cache_count(c), 3);
     assert_false(has(c, "b"));
     assert_true(has(c, "a"));
@@ -76,7 +76,7 @@ static void *churn(void *arg)
         if (seed % 3 == 0) {
             session_cache_forget(c, name);
         } else if (seed % 3 == 1) {
-            session_cache_put(c, name, id, "/", NULL);
+            session_cache_put(c, name, id, "/", NULL, 0);
         } else if (session_cache_get(c, name, &s)) {
             if (strcmp(s.session_id, id) != 0)
                 return arg;
