@@ -1,3 +1,4 @@
+#include "relay/feed.h"
 #include "relay/internal.h"
 
 #include "base/core/b64.h"
@@ -165,6 +166,7 @@ enum sg_code process_remove(struct relay *r, const struct relay_session *s, cons
     if (code)
         return code;
     struct relay_args args = {0};
+    feed_forget(r, s->session_id, id); /* what is in memory goes with the record */
     args_begin(&args, "remove", s->session_id, id);
     struct ask_spec spec = {
         .session = s, .args = &args, .wait_ms = -1, .retry_ms = relay_limits(r)->retry_ms};

@@ -1,6 +1,7 @@
 #include "relay/attach.h"
 
 #include "base/core/b64.h"
+#include "relay/feed.h"
 #include "relay/frames.h"
 #include "relay/internal.h"
 
@@ -29,7 +30,7 @@ struct attach {
     enum attach_format format;
     char *sandbox, *session_id;
     uint64_t asked[2];
-    struct follower *follower; /* NULL once there is nothing more to follow */
+    struct reader *follower; /* NULL once there is nothing more to follow */
 
     /* Small pieces of one stream wait here until the frame is full or the loop comes round. */
     struct sg_buf frame;
@@ -53,7 +54,7 @@ struct attach {
 static void stop_following(struct attach *a)
 {
     if (a->follower)
-        follower_close(a->follower);
+        reader_close(a->follower);
     a->follower = NULL;
     if (a->slow)
         sg_timer_stop(a->slow);
@@ -310,7 +311,7 @@ void attach_drained(struct attach *a)
     a->paused = false;
     sg_timer_stop(a->slow);
     if (a->follower)
-        follower_resume(a->follower);
+        reader_resume(a->follower);
 }
 
 void attach_drain(struct attach *a)
@@ -392,7 +393,7 @@ struct attach *attach_start(struct relay *r, const struct attach_spec *s, const 
     struct follower_events ev = {
         .on_hello = on_hello, .on_data = on_data, .on_gap = on_gap, .on_end = on_end};
     struct sg_error e;
-    a->follower = follower_open(r, &spec, &ev, a, &e);
+    a->follower = reader_open(r, &spec, &ev, a, &e);
     if (!a->follower)
         end_with_error(a, &e);
     else if (s->keepalive_data)

@@ -14,7 +14,7 @@
 
 #include "relay/relay.h"
 
-enum { FEED_RING = 1024 * 1024 };
+enum { FEED_RING = 1024 * 1024 }; /* bytes of one stream that are kept at hand */
 
 struct reader;
 /* As follower_open; of bounded reads, only what the ring cannot answer costs an upstream call. */
@@ -23,5 +23,7 @@ struct reader *reader_open(struct relay *r, const struct follow_spec *s, const s
 void reader_resume(struct reader *r);
 /* As follower_close. */
 void reader_close(struct reader *r);
+/* The process's record is gone: who comes now must not be served from memory. */
+void feed_forget(struct relay *r, const char *session_id, const char *id);
 
 #endif

@@ -445,17 +445,20 @@ static void abandon(struct relay_obj *o, const struct sg_error *e)
         follower_close(f); /* an owner that did not: nothing may be left behind */
 }
 
+enum sg_code follow_spec_check(const struct follow_spec *s, struct sg_error *e)
+{
+    if (!s->id || !sg_wire_id_valid(s->id, strlen(s->id)))
+        return sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
+    if (s->offset[0] > INT64_MAX / 4 || s->offset[1] > INT64_MAX / 4)
+        return sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT, "the offset is larger than any output");
+    return SG_OK;
+}
+
 struct follower *follower_open(struct relay *r, const struct follow_spec *s, const struct follower_events *ev,
                                void *arg, struct sg_error *e)
 {
-    if (!s->id || !sg_wire_id_valid(s->id, strlen(s->id))) {
-        sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
+    if (follow_spec_check(s, e))
         return NULL;
-    }
-    if (s->offset[0] > INT64_MAX / 4 || s->offset[1] > INT64_MAX / 4) {
-        sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT, "the offset is larger than any output");
-        return NULL;
-    }
     struct follower *f = calloc(1, sizeof *f);
     if (!f)
         goto no_memory;

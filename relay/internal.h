@@ -35,10 +35,42 @@ struct guestlink *relay_guestlink(struct relay *r);
 
 /* What belongs to a process and is found by it (relay/named.h). */
 struct named_table;
-enum relay_named { RELAY_INPUTS, RELAY_CROWDS, RELAY_NAMED_KINDS };
+enum relay_named { RELAY_INPUTS, RELAY_CROWDS, RELAY_FEEDS, RELAY_QUIET, RELAY_NAMED_KINDS };
 struct named_table *relay_named(struct relay *r, enum relay_named kind);
 
 const struct relay_limits *relay_limits(const struct relay *r);
+
+/* All that read from feeds (relay/feed_impl.h). */
+struct feeds;
+struct feeds *feeds_new(struct relay *r);
+void feeds_free(struct feeds *all); /* every feed has gone */
+struct feeds *relay_feeds(struct relay *r);
+
+/* Could there be such a process, and such offsets? */
+SG_MUST_CHECK enum sg_code follow_spec_check(const struct follow_spec *s, struct sg_error *e);
+
+/* ---- who keeps what processes said last (relay/tails.h) ---- */
+
+struct ring;
+struct relay_last {             /* what is at hand of a process that ended; none of it need be there */
+    const struct ring *ring[2]; /* of each stream */
+    const char *head[2];        /* or its first bytes, */
+    size_t len[2];              /* so many */
+};
+struct relay_keeper {
+    void (*begins)(void *arg, const char *session_id); /* something is about to be started there */
+    void (*started)(void *arg, const char *session_id, const struct sg_wire_process *p);
+    void (*ended)(void *arg, const char *session_id, const struct sg_wire_process *p,
+                  const struct relay_last *last);
+    void *arg;
+};
+/* NULL: nobody. */
+void relay_set_keeper(struct relay *r, const struct relay_keeper *k);
+void relay_tell_begins(struct relay *r, const char *session_id);
+void relay_tell_started(struct relay *r, const char *session_id, const struct sg_wire_process *p);
+/* Its end was read (p->how says which). */
+void relay_tell_ended(struct relay *r, const char *session_id, const struct sg_wire_process *p,
+                      const struct relay_last *last);
 
 /* ---- copies ---- */
 

@@ -14,6 +14,8 @@ struct relay {
     struct relay_limits limits;
     struct relay_obj *all;
     struct named_table named[RELAY_NAMED_KINDS];
+    struct relay_keeper keeper;
+    struct feeds *feeds;
 };
 
 static const struct relay_limits defaults = {
@@ -29,6 +31,7 @@ static const struct relay_limits defaults = {
     .quiet_ms = 30000,
     .ring_total = 64 * 1024 * 1024,
     .input_idle_ms = 60000,
+    .carrier_open_ms = 30000,
 };
 
 struct relay *relay_new(struct sg_loop *loop, struct guestlink *g)
@@ -39,6 +42,11 @@ struct relay *relay_new(struct sg_loop *loop, struct guestlink *g)
     r->loop = loop;
     r->guestlink = g;
     r->limits = defaults;
+    r->feeds = feeds_new(r);
+    if (!r->feeds) {
+        free(r);
+        return NULL;
+    }
     return r;
 }
 
@@ -62,6 +70,7 @@ void relay_set_limits(struct relay *r, const struct relay_limits *l)
         .quiet_ms = or_default(l->quiet_ms, defaults.quiet_ms),
         .ring_total = or_default(l->ring_total, defaults.ring_total),
         .input_idle_ms = or_default(l->input_idle_ms, defaults.input_idle_ms),
+        .carrier_open_ms = or_default(l->carrier_open_ms, defaults.carrier_open_ms),
     };
 }
 
@@ -78,6 +87,7 @@ void relay_free(struct relay *r)
     sg_fail(&e, SG_E_DRAINING, SG_OUTCOME_UNKNOWN, "the gateway is shutting down");
     while (r->all) /* abandon may make its owner bury others: always take the first */
         r->all->abandon(r->all, &e);
+    feeds_free(r->feeds);
     free(r);
 }
 
@@ -91,9 +101,40 @@ struct named_table *relay_named(struct relay *r, enum relay_named kind)
     return &r->named[kind];
 }
 
+struct feeds *relay_feeds(struct relay *r)
+{
+    return r->feeds;
+}
+
 struct guestlink *relay_guestlink(struct relay *r)
 {
     return r->guestlink;
+}
+
+/* ---- the keeper ---- */
+
+void relay_set_keeper(struct relay *r, const struct relay_keeper *k)
+{
+    r->keeper = k ? *k : (struct relay_keeper){0};
+}
+
+void relay_tell_begins(struct relay *r, const char *session_id)
+{
+    if (r->keeper.begins)
+        r->keeper.begins(r->keeper.arg, session_id);
+}
+
+void relay_tell_started(struct relay *r, const char *session_id, const struct sg_wire_process *p)
+{
+    if (r->keeper.started)
+        r->keeper.started(r->keeper.arg, session_id, p);
+}
+
+void relay_tell_ended(struct relay *r, const char *session_id, const struct sg_wire_process *p,
+                      const struct relay_last *last)
+{
+    if (r->keeper.ended && p->how != SG_HOW_NONE)
+        r->keeper.ended(r->keeper.arg, session_id, p, last);
 }
 
 void obj_init(struct relay_obj *o, struct relay *r,

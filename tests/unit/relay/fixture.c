@@ -1,5 +1,7 @@
 #include "tests/unit/relay/fixture.h"
 
+#include "relay/feed.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +32,7 @@ int fixture_close(void **state)
 
 void fixture_forget(struct fake_proc *p)
 {
+    feed_forget(relay, "sess-1", p->id); /* the next one may have its id */
     free(p->content[0]);
     free(p->content[1]);
     memset(p, 0, sizeof *p);

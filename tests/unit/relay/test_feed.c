@@ -1,0 +1,628 @@
+/* One process's output, shared: random readers that come, pause, go and return at offsets, over an upstream that
+ * cuts, repeats, overlaps and loses, all get exactly what was printed.  U2, U6, C7; P01, P08, P12, P16, P18, P19. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "relay/feed.h"
+#include "relay/feed_impl.h"
+#include "tests/unit/relay/fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A client that believes nothing. */
+struct client {
+    struct reader *r;
+    struct fake_proc *p;
+    uint64_t pos[2], given, from;
+    int hellos, gaps, pause_permille;
+    bool stuck; /* never resumes by itself */
+    bool close_in_hello, close_in_data, close_in_end;
+    bool wrong, ended, failed;
+    struct sg_timer *later;
+    struct sg_wire_process end, hello;
+    struct sg_error e;
+};
+
+static void gone(struct client *c)
+{
+    reader_close(c->r);
+    c->r = NULL;
+}
+
+static void on_hello(void *arg, const struct sg_wire_process *p)
+{
+    struct client *c = arg;
+    if (c->hellos++ || c->ended || !c->r)
+        c->wrong = true;
+    c->hello = *p;
+    if (c->close_in_hello)
+        gone(c);
+}
+
+static bool on_data(void *arg, int s, uint64_t offset, const void *data, size_t len)
+{
+    struct client *c = arg;
+    if (!c->r || !c->hellos || c->ended || offset != c->pos[s] || len == 0 || offset + len > c->p->total[s] ||
+        memcmp(data, c->p->content[s] + offset, len) != 0)
+        c->wrong = true;
+    c->pos[s] += len;
+    c->given += len;
+    if (c->close_in_data) {
+        gone(c);
+        return true;
+    }
+    if (!fake_chance(&fake, c->pause_permille))
+        return true;
+    if (!c->stuck)
+        sg_timer_start(c->later, fake_random(&fake, 3));
+    return false;
+}
+
+static void on_gap(void *arg, int s, uint64_t from, uint64_t to)
+{
+    struct client *c = arg;
+    if (!c->r || from != c->pos[s] || to <= from || c->ended)
+        c->wrong = true;
+    c->pos[s] = to;
+    c->gaps++;
+}
+
+static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_error *e)
+{
+    struct client *c = arg;
+    if (!c->r || c->ended || !p == !e)
+        c->wrong = true;
+    c->ended = true;
+    if (p)
+        c->end = *p;
+    if (e) {
+        c->failed = true;
+        c->e = *e;
+    }
+    if (c->close_in_end)
+        gone(c);
+}
+
+static void on_later(void *arg)
+{
+    struct client *c = arg;
+    if (c->r)
+        reader_resume(c->r);
+}
+
+static const struct follower_events events = {on_hello, on_data, on_gap, on_end};
+
+static void come(struct client *c, struct fake_proc *p, const struct follow_spec *more)
+{
+    struct sg_error e;
+    struct follow_spec s = more ? *more : (struct follow_spec){.only = -1};
+    s.session = (struct relay_session){.session_id = "sess-1"};
+    s.id = p->id;
+    c->p = p;
+    c->hellos = 0;
+    c->ended = c->failed = false;
+    c->pos[0] = s.offset[0];
+    c->pos[1] = s.offset[1];
+    c->from = s.only >= 0 ? s.offset[s.only] : 0;
+    c->given = 0;
+    if (!c->later)
+        c->later = sg_timer_new(loop, on_later, c);
+    c->r = reader_open(relay, &s, &events, c, &e);
+    assert_non_null(c->r);
+    assert_false(c->ended || c->hellos);
+}
+
+static void leave(struct client *c)
+{
+    if (c->r)
+        gone(c);
+    sg_timer_free(c->later);
+    c->later = NULL;
+}
+
+static size_t rings(void)
+{
+    return relay_feeds(relay)->used;
+}
+
+static void turns_until_all_ended(struct client *c, int n)
+{
+    for (int i = 0; i < n; i++)
+        assert_true(fake_until(&fake, &c[i].ended));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    struct relay_limits l = {.give_up_ms = 5000,
+                             .give_up_bounded_ms = 5000,
+                             .backoff_max_ms = 4,
+                             .quiet_ms = 60000,
+                             .linger_ms = 20};
+    return fixture_open(&l);
+}
+
+static int teardown(void **state)
+{
+    int rc = fixture_close(state);
+    return rc;
+}
+
+static struct follow_spec anywhere(const struct fake_proc *p)
+{
+    struct follow_spec s = {.only = -1};
+    for (int i = 0; i < 2; i++)
+        s.offset[i] = p->written[i] ? fake_random(&fake, p->written[i] + 1) : 0;
+    return s;
+}
+
+static struct fake_faults faults_of(struct fake *f)
+{
+    return (struct fake_faults){.cut = (int)fake_random(f, 60),
+                                .cut_at_hello = (int)fake_random(f, 200),
+                                .repeat = (int)fake_random(f, 200),
+                                .overlap = (int)fake_random(f, 300),
+                                .hole = (int)fake_random(f, 20),
+                                .more = (int)fake_random(f, 60),
+                                .early_exit = (int)fake_random(f, 30),
+                                .refuse = (int)fake_random(f, 100)};
+}
+
+/* P01, P08, P12, U2: whatever the others do. */
+static void test_random_readers(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 25; round++) {
+        struct fake_proc *p =
+            fake_proc(&fake, "p1", fake_random(&fake, 3000000), fake_random(&fake, 400000), true);
+        struct client c[6] = {0};
+        fake.faults = faults_of(&fake);
+        fake.write_max = 1000 + fake_random(&fake, 60000);
+        struct relay_limits l = {.give_up_ms = 5000,
+                                 .backoff_max_ms = 4,
+                                 .pause_max_ms = 10,
+                                 .linger_ms = 1 + (int64_t)fake_random(&fake, 20),
+                                 .quiet_ms = 60000,
+                                 .ring_total = round % 3 ? 0 : 1 + (int64_t)fake_random(&fake, 300000)};
+        relay_set_limits(relay, &l);
+        for (int i = 0; i < 6; i++) {
+            c[i].pause_permille = i < 2 ? 0 : (int)fake_random(&fake, 700);
+            if (i < 3) {
+                come(&c[i], p, NULL);
+            } else {
+                struct follow_spec s = anywhere(p);
+                come(&c[i], p, &s);
+            }
+            fake_turns(&fake, (int)fake_random(&fake, 30));
+        }
+        for (int again = 0; again < 60; again++) { /* some leave and come back where they were */
+            struct client *one = &c[fake_random(&fake, 6)];
+            if (!one->ended) {
+                struct follow_spec s = {.only = -1, .offset = {one->pos[0], one->pos[1]}};
+                gone(one);
+                fake_turns(&fake, (int)fake_random(&fake, 8));
+                come(one, p, &s);
+            }
+            fake_turns(&fake, (int)fake_random(&fake, 8));
+            assert_true(rings() <= (size_t)relay_limits(relay)->ring_total);
+        }
+        turns_until_all_ended(c, 6);
+        for (int i = 0; i < 6; i++) {
+            assert_false(c[i].wrong);
+            assert_false(c[i].failed);
+            assert_int_equal(c[i].hellos, 1);
+            assert_int_equal(c[i].gaps, 0);
+            assert_int_equal(c[i].pos[0], p->total[0]);
+            assert_int_equal(c[i].pos[1], p->total[1]);
+            assert_int_equal(c[i].end.how, SG_HOW_EXIT);
+            assert_false(c[i].end.output_incomplete);
+            leave(&c[i]);
+        }
+        fixture_forget(p);
+        fake_turns(&fake, 3);
+        assert_int_equal(rings(), 0);
+    }
+}
+
+/* A hundred watchers cost one upstream call. */
+static void test_one_call_for_all(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 500000, 100000, true);
+    static struct client c[100];
+    memset(c, 0, sizeof c);
+    for (int i = 0; i < 100; i++) {
+        come(&c[i], p, NULL);
+        if (i % 10 == 0)
+            fake_turns(&fake, 1);
+    }
+    turns_until_all_ended(c, 100);
+    assert_int_equal(fake.calls[V_FOLLOW], 1);
+    for (int i = 0; i < 100; i++) {
+        assert_false(c[i].wrong || c[i].failed);
+        assert_int_equal(c[i].given, 600000);
+    }
+    struct client late = {0}; /* and who comes after the end, from memory */
+    come(&late, p, NULL);
+    assert_true(fake_until(&fake, &late.ended));
+    assert_false(late.wrong || late.failed);
+    assert_int_equal(late.given, 600000);
+    assert_int_equal(late.hello.state, SG_PS_FINISHED);
+    assert_int_equal(fake.calls[V_FOLLOW], 1);
+    leave(&late);
+    for (int i = 0; i < 100; i++)
+        leave(&c[i]);
+}
+
+/* P12, U6: one that never reads holds up nobody and no memory; the others get all of it over one call. */
+static void test_stuck_reader(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 8000000, 0, true);
+    fake.write_max = 100000;
+    struct client stuck = {.pause_permille = 1000, .stuck = true}, busy = {0};
+    come(&stuck, p, NULL);
+    come(&busy, p, NULL);
+    assert_true(fake_until(&fake, &busy.ended));
+    assert_false(busy.wrong || busy.failed || stuck.wrong);
+    assert_int_equal(busy.given, 8000000);
+    assert_int_equal(fake.calls[V_FOLLOW], 1);
+    assert_in_range(stuck.given, 1, 300000);
+    assert_in_range(rings(), 1, FEED_RING);
+    stuck.pause_permille = 0; /* and comes after on its own, once it reads */
+    reader_resume(stuck.r);
+    assert_true(fake_until(&fake, &stuck.ended));
+    assert_false(stuck.wrong || stuck.failed);
+    assert_int_equal(stuck.given, 8000000);
+    assert_int_equal(stuck.gaps, 0);
+    assert_in_range(fake.calls[V_FOLLOW], 2, 4);
+    leave(&stuck);
+    leave(&busy);
+}
+
+/* P16, U6: when nobody reads, the upstream waits: the ring does not take it all. */
+static void test_all_slow_pause_the_upstream(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 8000000, 0, true);
+    p->written[0] = p->total[0];
+    p->exited = true;
+    struct client a = {.pause_permille = 1000, .stuck = true}, b = {.pause_permille = 1000, .stuck = true};
+    come(&a, p, NULL);
+    come(&b, p, NULL);
+    fake_turns(&fake, 3000);
+    assert_in_range(rings(), 1, 2 * FEED_AHEAD);
+    assert_in_range(a.given, 1, 2 * FEED_AHEAD);
+    a.pause_permille = b.pause_permille = 0;
+    reader_resume(a.r);
+    assert_true(fake_until(&fake, &a.ended));
+    reader_resume(b.r);
+    assert_true(fake_until(&fake, &b.ended));
+    assert_int_equal(a.given + b.given, 16000000);
+    assert_false(a.wrong || b.wrong || a.failed || b.failed);
+    leave(&a);
+    leave(&b);
+}
+
+/* Who stands far ahead takes the feed along; who is behind reads on alone. */
+static void test_ahead(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 6000000, 0, true);
+    p->written[0] = p->total[0];
+    struct client slow = {.pause_permille = 1000, .stuck = true}, fast = {0};
+    p->hold = true;
+    come(&slow, p, NULL);
+    fake_turns(&fake, 20);
+    come(&fast, p, &(struct follow_spec){.only = -1, .offset = {5900000, 0}});
+    while (fast.pos[0] < p->total[0])
+        fake_turns(&fake, 1);
+    assert_in_range(slow.given, 1, 2 * FEED_AHEAD);
+    assert_in_range(fake.calls[V_FOLLOW], 2, 2);
+    p->hold = false;
+    fake_wake(&fake);
+    slow.pause_permille = 0;
+    reader_resume(slow.r);
+    assert_true(fake_until(&fake, &fast.ended));
+    assert_true(fake_until(&fake, &slow.ended));
+    assert_int_equal(fast.given, 100000);
+    assert_int_equal(slow.given, 6000000);
+    assert_false(slow.wrong || fast.wrong || slow.failed || fast.failed);
+    leave(&slow);
+    leave(&fast);
+}
+
+/* An offset that nothing has reached yet keeps the others from nothing. */
+static void test_beyond_the_end(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 50000, 1000, true);
+    p->hold = true;
+    struct client far = {0}, near = {0};
+    come(&far, p, &(struct follow_spec){.only = -1, .offset = {45000, 0}});
+    fake_turns(&fake, 5);
+    come(&near, p, NULL);
+    fake_turns(&fake, 5);
+    p->hold = false;
+    fake_wake(&fake);
+    assert_true(fake_until(&fake, &far.ended));
+    assert_true(fake_until(&fake, &near.ended));
+    assert_false(far.wrong || near.wrong || far.failed || near.failed);
+    assert_int_equal(far.given, 5000 + 1000);
+    assert_int_equal(near.given, 51000);
+    assert_in_range(fake.calls[V_FOLLOW], 2, 2);
+    leave(&far);
+    leave(&near);
+}
+
+/* What is no longer kept is named to each, once. */
+static void test_gap(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "ring", 50000, 10, true);
+    p->written[0] = p->oldest[0] = 20000;
+    p->hold = true;
+    struct client a = {0}, b = {0};
+    come(&a, p, &(struct follow_spec){.only = -1, .offset = {5, 0}});
+    fake_turns(&fake, 20);
+    assert_int_equal(a.gaps, 1);
+    come(&b, p, &(struct follow_spec){.only = -1, .offset = {17, 0}});
+    fake_turns(&fake, 20);
+    assert_int_equal(b.gaps, 1);
+    assert_int_equal(fake.calls[V_FOLLOW], 1); /* b was told from memory */
+    p->hold = false;
+    fake_wake(&fake);
+    assert_true(fake_until(&fake, &a.ended));
+    assert_true(fake_until(&fake, &b.ended));
+    assert_false(a.wrong || b.wrong || a.failed || b.failed);
+    assert_int_equal(a.pos[0], 50000);
+    assert_int_equal(b.pos[0], 50000);
+    leave(&a);
+    leave(&b);
+}
+
+/* The same, for one that has to read what the ring dropped and then comes to bytes that nobody has. */
+static void test_gap_behind(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "ring", 4000000, 0, true);
+    fake.write_max = 100000;
+    p->hold = true;
+    p->written[0] = 3000000;
+    struct client a = {0}, b = {0};
+    come(&a, p, NULL);
+    while (a.pos[0] < 3000000)
+        fake_turns(&fake, 1);
+    p->oldest[0] = 1000000;
+    come(&b, p, NULL);
+    while (b.pos[0] < 3000000)
+        fake_turns(&fake, 1);
+    assert_int_equal(b.gaps, 1);
+    assert_int_equal(b.given, 2000000);
+    p->hold = false;
+    fake_wake(&fake);
+    assert_true(fake_until(&fake, &a.ended));
+    assert_true(fake_until(&fake, &b.ended));
+    assert_false(a.wrong || b.wrong || a.failed || b.failed);
+    leave(&a);
+    leave(&b);
+}
+
+/* C7, P10: the end comes after the last byte, with what is known of it; errors too. */
+static void test_ends(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "tail", 3000, 0, true);
+    fake.never_exit_tail = true;
+    struct client a = {0}, b = {0};
+    come(&a, p, NULL);
+    come(&b, p, NULL);
+    turns_until_all_ended(&a, 1);
+    turns_until_all_ended(&b, 1);
+    assert_int_equal(a.pos[0], 2999);
+    assert_true(a.end.output_incomplete && b.end.output_incomplete);
+    assert_false(a.wrong || b.wrong || a.failed || b.failed);
+    leave(&a);
+    leave(&b);
+    fake.never_exit_tail = false;
+    struct fake_proc *none = fake_proc(&fake, "none", 0, 0, false);
+    struct client n1 = {.close_in_end = true}, n2 = {.close_in_end = true};
+    come(&n1, none, NULL);
+    come(&n2, none, NULL);
+    turns_until_all_ended(&n1, 1);
+    turns_until_all_ended(&n2, 1);
+    assert_int_equal(n1.e.code, SG_E_PROCESS_NOT_FOUND);
+    assert_int_equal(n2.e.code, SG_E_PROCESS_NOT_FOUND);
+    assert_int_equal(n1.hellos, 0);
+    leave(&n1);
+    leave(&n2);
+    none->exists = true; /* it came to be meanwhile: an old refusal is not kept */
+    struct client n3 = {0};
+    come(&n3, none, NULL);
+    turns_until_all_ended(&n3, 1);
+    assert_false(n3.failed);
+    leave(&n3);
+}
+
+static void test_close_anywhere(void **state)
+{
+    (void)state;
+    for (int where = 0; where < 3; where++) {
+        struct fake_proc *p = fake_proc(&fake, "c", 5000, 5000, true);
+        struct client a = {
+            .close_in_hello = where == 0, .close_in_data = where == 1, .close_in_end = where == 2};
+        struct client b = {0};
+        come(&a, p, NULL);
+        come(&b, p, NULL);
+        assert_true(fake_until(&fake, &b.ended));
+        assert_true(a.r == NULL);
+        assert_false(a.wrong || b.wrong || b.failed);
+        assert_int_equal(b.given, 10000);
+        leave(&a);
+        leave(&b);
+        fixture_forget(p);
+        fake_turns(&fake, 4);
+        assert_int_equal(fake.live, 0);
+        assert_int_equal(rings(), 0);
+    }
+}
+
+/* Kept a while for who comes back, then dropped; a forgotten one at once. */
+static void test_linger(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "c", 5000, 5000, true);
+    struct client a = {0};
+    come(&a, p, NULL);
+    assert_true(fake_until(&fake, &a.ended));
+    leave(&a);
+    assert_in_range(rings(), 1, 32768);
+    while (rings())
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+    memset(&a, 0, sizeof a);
+    come(&a, p, NULL);
+    assert_true(fake_until(&fake, &a.ended));
+    assert_int_equal(fake.calls[V_FOLLOW], 2);
+    leave(&a);
+    feed_forget(relay, "sess-1", "c");
+    assert_int_equal(rings(), 0);
+    p->exists = false; /* its record was removed */
+    memset(&a, 0, sizeof a);
+    come(&a, p, NULL);
+    assert_true(fake_until(&fake, &a.ended));
+    assert_int_equal(a.e.code, SG_E_PROCESS_NOT_FOUND);
+    leave(&a);
+}
+
+/* P19: bounded reads: from memory where that has it all, else by a call; the bytes are the same. */
+static void test_bounded(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "b", 2500000, 30000, true);
+    struct client a = {0};
+    p->written[0] = 2000000;
+    p->written[1] = 30000;
+    p->hold = true;
+    come(&a, p, NULL);
+    while (a.given < 2030000)
+        fake_turns(&fake, 1);
+    assert_int_equal(fake.calls[V_FOLLOW], 1);
+    for (int i = 0; i < 60; i++) {
+        struct follow_spec s = {.only = 0, .bounded = true};
+        s.offset[0] = fake_random(&fake, 2000001);
+        s.limit = i % 4 ? 1 + fake_random(&fake, 300000) : 0;
+        bool from_memory = s.limit && s.offset[0] >= 2000000 - 900000 && s.offset[0] + s.limit <= 2000000;
+        uint64_t there = 2000000 - s.offset[0], want = s.limit && s.limit < there ? s.limit : there;
+        int before = fake.calls[V_FOLLOW];
+        struct client b = {.pause_permille = 100};
+        come(&b, p, &s);
+        assert_true(fake_until(&fake, &b.ended));
+        assert_false(b.wrong || b.failed);
+        assert_int_equal(b.given, want);
+        assert_int_equal(b.pos[1], 0);
+        if (from_memory)
+            assert_int_equal(fake.calls[V_FOLLOW], before);
+        leave(&b);
+        fake_turns(&fake, 2);
+    }
+    int before = fake.calls[V_FOLLOW]; /* the next bytes, and their absence, are seen by the feed alone */
+    struct client w = {0}, none = {0};
+    come(&none, p, &(struct follow_spec){.only = 1, .bounded = true, .offset = {0, 30000}, .wait_ms = 10});
+    come(&w, p, &(struct follow_spec){.only = 0, .bounded = true, .offset = {2000000, 0}, .wait_ms = 15000});
+    assert_true(fake_until(&fake, &none.ended));
+    assert_false(w.ended || none.failed);
+    assert_int_equal(none.given, 0);
+    p->hold = false;
+    fake_wake(&fake);
+    assert_true(fake_until(&fake, &w.ended));
+    assert_false(w.wrong || w.failed);
+    assert_true(w.given > 0);
+    assert_true(fake_until(&fake, &a.ended));
+    leave(&w);
+    leave(&none);
+    struct client rest = {0};
+    come(&rest, p, &(struct follow_spec){.only = 0, .bounded = true, .offset = {2400000, 0}});
+    assert_true(fake_until(&fake, &rest.ended));
+    assert_int_equal(rest.given, 100000);
+    assert_int_equal(rest.end.how, SG_HOW_EXIT);
+    assert_int_equal(fake.calls[V_FOLLOW], before);
+    leave(&rest);
+    leave(&a);
+}
+
+/* The ceiling of all rings together holds, and who does not need his gives way. */
+static void test_ceiling(void **state)
+{
+    (void)state;
+    struct client c[6] = {0};
+    struct fake_proc *p[6];
+    struct relay_limits l = {.linger_ms = 60000, .quiet_ms = 60000, .ring_total = 400000};
+    relay_set_limits(relay, &l);
+    for (int i = 0; i < 6; i++) {
+        char id[8] = {'p', (char)('0' + i)};
+        p[i] = fake_proc(&fake, id, 700000, 0, true);
+        c[i].pause_permille = i == 3 ? 1000 : 0;
+        come(&c[i], p[i], NULL);
+        for (int n = 0; n < 4000 && !c[i].ended; n++) {
+            fake_turns(&fake, 1);
+            assert_true(rings() <= 400000);
+        }
+        if (i % 2)
+            continue;
+        assert_true(fake_until(&fake, &c[i].ended));
+        assert_int_equal(c[i].given, 700000);
+        leave(&c[i]);
+    }
+    for (int i = 1; i < 6; i += 2) {
+        assert_true(fake_until(&fake, &c[i].ended));
+        assert_int_equal(c[i].given, 700000);
+        leave(&c[i]);
+    }
+    for (int i = 0; i < 6; i++)
+        assert_false(c[i].wrong || c[i].failed);
+}
+
+/* The relay goes: everything ends with DRAINING. */
+static void test_draining(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "d", 10, 0, true);
+    p->hold = true;
+    struct client a = {.close_in_end = true}, b = {0};
+    come(&a, p, NULL);
+    come(&b, p, NULL);
+    fake_turns(&fake, 5);
+    relay_free(relay);
+    relay = NULL;
+    assert_true(a.ended && b.ended);
+    assert_int_equal(a.e.code, SG_E_DRAINING);
+    assert_int_equal(b.e.code, SG_E_DRAINING);
+    b.r = NULL;
+    leave(&a);
+    leave(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_random_readers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_one_call_for_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stuck_reader, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_all_slow_pause_the_upstream, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ahead, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_beyond_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gap, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gap_behind, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_close_anywhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_linger, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ceiling, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_draining, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
