@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -100,8 +102,9 @@ pid_t guest_spawn(const char *argv0, const char *const *args, int *fd)
 
 static void take_data(struct answer *a, const struct sg_wire_line *l)
 {
-    unsigned s = l->channel - 1;
+    unsigned s = l->channel == 3 ? 0 : l->channel - 1; /* a terminal has one stream */
     assert_true(s < 2);
+    a->terminal |= l->channel == 3;
     if (l->kind == SG_WIRE_GAP) {
         assert_int_equal(l->offset, a->next[s]);
         a->gaps++;
@@ -312,6 +315,96 @@ void started_numbers(const char *id, uint64_t v[5])
         at = end;
     }
     assert_int_equal(*at, '\n');
+}
+
+/* ---- the monitor's socket ---- */
+
+int ctl_open(const char *id, char what)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char name[100];
+    snprintf(name, sizeof name, "s/%s/ctl", id);
+    const char *path = path_in(root, name);
+    assert_true(strlen(path) < sizeof a.sun_path);
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    if (connect(fd, (struct sockaddr *)&a, sizeof a)) {
+        close(fd);
+        return -1;
+    }
+    assert_int_equal(send(fd, &what, 1, MSG_NOSIGNAL), 1);
+    return fd;
+}
+
+bool ctl_line(int fd, struct sg_wire_line *l)
+{
+    char line[SG_WIRE_LINE_MAX];
+    unsigned char data[SG_WIRE_DATA_MAX];
+    size_t n = 0;
+    do {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        assert_true(n < sizeof line);
+        if (poll(&p, 1, 10000) != 1)
+            fail_msg("the monitor says nothing");
+        ssize_t got = recv(fd, line + n, 1, 0);
+        if (got <= 0) {
+            assert_int_equal(n, 0); /* never half a line */
+            return false;
+        }
+    } while (line[n++] != '\n');
+    if (!sg_wire_parse(line, n - 1, data, l))
+        fail_msg("malformed line: %.*s", (int)n, line);
+    return true;
+}
+
+static void send_all(int fd, const void *data, size_t n)
+{
+    for (const char *p = data; n;) {
+        ssize_t w = send(fd, p, n, MSG_NOSIGNAL);
+        assert_true(w > 0);
+        p += w;
+        n -= (size_t)w;
+    }
+}
+
+struct sg_wire_line ctl_say(const char *id, const char *act)
+{
+    struct sg_wire_line l, more;
+    int fd = ctl_open(id, 'A');
+    assert_true(fd >= 0);
+    send_all(fd, act, strlen(act));
+    send_all(fd, "\n", 1);
+    assert_true(ctl_line(fd, &l));
+    assert_false(ctl_line(fd, &more));
+    close(fd);
+    return l;
+}
+
+void carrier_frame(int fd, struct sg_carrier_frame f)
+{
+    unsigned char head[SG_CARRIER_HEAD_MAX];
+    size_t n = sg_carrier_encode(head, &f);
+    assert_true(n > 0);
+    send_all(fd, head, n);
+}
+
+void carrier_data(int fd, uint64_t offset, const void *data, size_t n)
+{
+    carrier_frame(fd,
+                  (struct sg_carrier_frame){.kind = SG_CARRIER_DATA, .offset = offset, .len = (uint32_t)n});
+    send_all(fd, data, n);
+}
+
+struct sg_wire_line carrier_accepted(int fd, uint64_t accepted)
+{
+    struct sg_wire_line l;
+    do {
+        assert_true(ctl_line(fd, &l));
+        assert_int_equal(l.kind, SG_WIRE_ACCEPTED);
+    } while (l.accepted < accepted);
+    assert_int_equal(l.accepted, accepted);
+    return l;
 }
 
 void assert_error(const struct answer *a, enum sg_wire_fail f, const char *errno_name)

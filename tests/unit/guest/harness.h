@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/core/carrier.h"
 #include "base/core/wire.h"
 
 #include <limits.h>
@@ -28,7 +29,8 @@ struct answer {
     struct sg_wire_line first, last; /* their data pointers are not valid */
     unsigned char *out[2];           /* the D bytes, contiguous but for gaps */
     size_t len[2], cap[2];
-    uint64_t next[2]; /* offset after the last byte or gap */
+    uint64_t next[2];    /* offset after the last byte or gap */
+    bool terminal;       /* there was output of a terminal: it is in out[0] */
     size_t gaps;
     uint64_t gap_to[2];
     size_t processes; /* P lines */
@@ -65,6 +67,20 @@ void state_slot(const char *id, unsigned slot, char text[128]);
 void state_write(const char *id, unsigned slot, const char *text);
 /* program, its start, monitor, its start, time: of a record of session "s". */
 void started_numbers(const char *id, uint64_t v[5]);
+
+/* ---- the monitor's socket, without the helper's calls in between ---- */
+
+/* Connects to the record's monitor, session "s", and says what for.  -1: refused. */
+int ctl_open(const char *id, char what);
+/* Reads one line, LF included, within ten seconds; false at the end.  A line that does not parse fails the test. */
+bool ctl_line(int fd, struct sg_wire_line *l);
+/* The answer to one act. */
+struct sg_wire_line ctl_say(const char *id, const char *act);
+void carrier_data(int fd, uint64_t offset, const void *data, size_t n);
+/* A frame without payload. */
+void carrier_frame(int fd, struct sg_carrier_frame f);
+/* Reads A lines until one says that so much was accepted; returns it. */
+struct sg_wire_line carrier_accepted(int fd, uint64_t accepted);
 
 void assert_error(const struct answer *a, enum sg_wire_fail fail, const char *errno_name);
 void assert_text(const struct answer *a, int stream, const char *text);
