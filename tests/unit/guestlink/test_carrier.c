@@ -315,7 +315,7 @@ struct setup {
 
 static void open_setup(struct setup *s, size_t len)
 {
-    const struct tuning quick = {.retries = 2, .retry_budget_ms = 3000};
+    const struct tuning quick = {.retries = 1, .retry_budget_ms = 1000};
     pthread_mutex_init(&s->u.lock, NULL);
     pthread_cond_init(&s->u.changed, NULL);
     s->u.received = malloc(RECEIVED_MAX);
@@ -428,7 +428,8 @@ static void test_nothing_before_the_guest_spoke(void **state)
     open_setup(&s, 100);
     begin(&s);
     bring(&s.o);
-    raw_wait_requests(s.f.server, 1);
+    while (raw_requests(s.f.server) < 1)
+        fixture_turn(&s.f);
     int64_t until = sg_mono_ms() + 200;
     while (sg_mono_ms() < until)
         fixture_turn(&s.f);
