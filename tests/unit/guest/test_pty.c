@@ -110,8 +110,8 @@ static void interrupts_and_job_control(void **state)
     assert_true(a.first.process.takes_input && a.first.process.terminal);
     type_bytes("jobs", "PS1='ready> '\r");
     wait_for("jobs", "\r\nready> ");
-    type_bytes("jobs", "sleep 1000\r");
-    wait_for("jobs", "sleep 1000\r\n");
+    type_bytes("jobs", "sh -c \"echo beg''un; exec sleep 1000\"\r"); /* the echo of this is another text */
+    wait_for("jobs", "begun\r\n");
     type_bytes("jobs", "\003"); /* ends the sleep, not the shell */
     type_bytes("jobs", "echo code $?\r");
     wait_for("jobs", "code 130\r\n");
