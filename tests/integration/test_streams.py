@@ -114,7 +114,7 @@ def test_output_waits_for_the_next_bytes(api, box):
 
 
 def test_output_right_after_start_P20(api, box):
-    for _ in range(20):
+    for _ in range(100):
         pid = api.start(box, "echo", "x")
         assert api.output(box, pid).content in (b"", b"x\n")
 
