@@ -38,8 +38,6 @@ struct named_table;
 enum relay_named { RELAY_INPUTS, RELAY_CROWDS, RELAY_FEEDS, RELAY_QUIET, RELAY_NAMED_KINDS };
 struct named_table *relay_named(struct relay *r, enum relay_named kind);
 
-const struct relay_limits *relay_limits(const struct relay *r);
-
 /* All that read from feeds (relay/feed_impl.h). */
 struct feeds;
 struct feeds *feeds_new(struct relay *r);

@@ -347,7 +347,9 @@ static bool answers(const struct feed *f, const struct follow_spec *s)
         return true;
     if (f->ended) /* descendants may have written more since */
         return !f->p.descendants_hold_output;
-    return at == ring->end && s->wait_ms > 0 && !f->paused;
+    struct sg_wire_process p =
+        feed_known(f); /* not what is on its way: that is there, and no matter of waiting */
+    return at == ring->end && at == p.end[s->only] && s->wait_ms > 0 && !f->paused;
 }
 
 /* A feed that nobody reads and that is elsewhere is of no use. */

@@ -27,8 +27,10 @@ struct relay_limits {
     int64_t quiet_ms;   /* 30 s: a process that said nothing for so long shares a stream with others */
     int64_t ring_total; /* 64 MiB: bytes in all rings together */
     int64_t input_idle_ms; /* 60 s: a carrier of input on which nothing was sent for so long is given up */
+    int64_t carrier_open_ms; /* 30 s: for a carrier to open, and to end */
 };
 void relay_set_limits(struct relay *r, const struct relay_limits *l);
+const struct relay_limits *relay_limits(const struct relay *r);
 
 struct relay_session { /* copied wherever it is given */
     const char *session_id;

@@ -78,6 +78,8 @@ struct ex_stream *ex_stream_begin(struct exchange *ex, int status, const char *c
  * for on_drain. */
 bool ex_stream_write(struct ex_stream *s, const void *data, size_t len);
 size_t ex_stream_queued(const struct ex_stream *s);
+/* fn(arg of the beginning) when the gateway drains: end soon. */
+void ex_stream_on_shutdown(struct ex_stream *s, void (*fn)(void *arg));
 /* The regular end.  The stream is gone after this. */
 void ex_stream_end(struct ex_stream *s);
 /* Cuts the connection so that the client sees an incomplete answer. */
@@ -113,6 +115,11 @@ void ex_upgrade(struct exchange *ex, const char *protocol, const struct ws_event
 /* Queues one message made of two parts.  False: the socket is closing, or out of memory. */
 bool ws_send(struct ws *ws, bool text, const void *head, size_t head_len, const void *body, size_t body_len);
 size_t ws_queued(const struct ws *ws);
+/* No further on_message until ws_resume; what the peer sends waits with it.  Its end is noticed, its control frames are
+ * not.  False when out of memory: messages go on coming. */
+bool ws_pause(struct ws *ws);
+/* on_message goes on, not before this returns. */
+void ws_resume(struct ws *ws);
 /* Sends a close frame after what is queued; on_closed follows when the peer answered or five seconds later.
  */
 void ws_close(struct ws *ws, int code, const char *reason);

@@ -29,6 +29,7 @@ void route_process_resize(struct exchange *ex);
 void route_process_ack(struct exchange *ex);
 void route_process_stdin(struct exchange *ex);
 void route_process_output(struct exchange *ex);
+void route_process_events(struct exchange *ex);
 void route_process_attach(struct exchange *ex);
 
 void route_file_read(struct exchange *ex);

@@ -7,7 +7,9 @@
 #include "routes/handlers.h"
 
 #include "base/buf.h"
+#include "relay/feed.h"
 #include "routes/act.h"
+#include "routes/ended.h"
 #include "routes/spec.h"
 
 #include <inttypes.h>
@@ -21,9 +23,10 @@ enum { WAITED_MAX = 1024 * 1024 };
 struct output {
     struct act act;
     int stream;
+    bool pty;               /* the terminal was asked for by name */
     uint64_t offset, limit; /* limit 0: none */
     int64_t wait_ms;
-    struct follower *follower;
+    struct reader *reader;
     struct ex_stream *out; /* once the head is sent */
     uint64_t oldest, end;  /* by the hello */
     uint64_t want, sent;
@@ -34,8 +37,8 @@ struct output {
 /* Takes everything down but the exchange's answer. */
 static void output_free(struct output *o)
 {
-    if (o->follower)
-        follower_close(o->follower);
+    if (o->reader)
+        reader_close(o->reader);
     sg_buf_free(&o->waited);
     act_free(&o->act);
 }
@@ -59,8 +62,8 @@ static void on_client_gone(void *arg)
 static void on_stream_drain(void *arg)
 {
     struct output *o = arg;
-    if (o->follower)
-        follower_resume(o->follower);
+    if (o->reader)
+        reader_resume(o->reader);
 }
 
 static void on_stream_gone(void *arg)
@@ -86,6 +89,7 @@ static bool send_head(struct output *o, uint64_t length, uint64_t end)
     set_offset(ex, "X-Offset-Oldest", o->oldest);
     ex_set_header(ex, "X-Session-Id", o->act.session_id);
     ex_set_header(ex, "Cache-Control", "no-store, no-transform");
+    ex_set_header(ex, "X-Accel-Buffering", "no");
     o->out = ex_stream_begin(ex, 200, "application/octet-stream", (int64_t)length, on_stream_drain,
                              on_stream_gone, o);
     if (!o->out)
@@ -127,10 +131,21 @@ static void out_of_range(struct output *o)
     output_fail(&o->act, &e);
 }
 
+static void no_terminal(struct output *o)
+{
+    struct sg_error e;
+    (void)sg_fail_field(&e, SG_E_INVALID_FIELD, "?stream", "the process has no terminal");
+    output_fail(&o->act, &e);
+}
+
 static void on_hello(void *arg, const struct sg_wire_process *p)
 {
     struct output *o = arg;
     o->hello = true;
+    if (o->pty && !p->terminal) {
+        no_terminal(o);
+        return;
+    }
     o->oldest = p->oldest[o->stream];
     o->end = p->end[o->stream];
     o->finished = p->how != SG_HOW_NONE || p->state == SG_PS_FINISHED;
@@ -198,13 +213,13 @@ static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_e
         struct sg_error own = *e;
         if (own.code == SG_E_OUTPUT_EVICTED && own.oldest < 0)
             own.oldest = (int64_t)o->oldest;
-        follower_close(o->follower);
-        o->follower = NULL;
+        reader_close(o->reader);
+        o->reader = NULL;
         if (!o->hello && act_retry(&o->act, &own))
             return;
         if (own.code == SG_E_OUTPUT_EVICTED)
             set_offset(o->act.ex, "X-Offset-Oldest", (uint64_t)own.oldest);
-        output_fail(&o->act, &own);
+        o->act.fail(&o->act, &own);
         return;
     }
     bool finished = p && (p->how != SG_HOW_NONE || p->state == SG_PS_FINISHED);
@@ -230,8 +245,8 @@ static void output_go(struct act *a)
         .wait_ms = o->wait_ms,
     };
     spec.offset[o->stream] = o->offset;
-    o->follower = follower_open(a->gw->relay, &spec, &events, o, &e);
-    if (o->follower)
+    o->reader = reader_open(a->gw->relay, &spec, &events, o, &e);
+    if (o->reader)
         ex_on_gone(a->ex, on_client_gone, o);
     else
         output_fail(a, &e);
@@ -239,6 +254,7 @@ static void output_go(struct act *a)
 
 struct output_query {
     int stream;
+    bool pty;
     int64_t offset, limit, wait_ms;
 };
 
@@ -247,9 +263,10 @@ static enum sg_code parse_query(struct exchange *ex, struct output_query *q, str
     static const char *const allowed[] = {"stream", "offset", "limit", "wait_ms", "session", NULL};
     enum sg_code rc = ex_query_only(ex, allowed, e);
     const char *stream = ex_query(ex, "stream", NULL);
-    if (!rc && stream && strcmp(stream, "stdout") != 0 && strcmp(stream, "stderr") != 0)
-        rc = sg_fail_field(e, SG_E_INVALID_FIELD, "?stream", "must be stdout or stderr");
     q->stream = stream && !strcmp(stream, "stderr");
+    q->pty = stream && !strcmp(stream, "pty");
+    if (!rc && stream && strcmp(stream, "stdout") != 0 && !q->stream && !q->pty)
+        rc = sg_fail_field(e, SG_E_INVALID_FIELD, "?stream", "must be stdout, stderr or pty");
     if (!rc)
         rc = ex_query_int(ex, "offset", 0, OFFSET_MAX, &q->offset, e);
     if (!rc)
@@ -273,9 +290,11 @@ void route_process_output(struct exchange *ex)
     if (!o)
         return;
     o->stream = q.stream;
+    o->pty = q.pty;
     o->offset = (uint64_t)q.offset;
     o->limit = (uint64_t)q.limit;
     o->wait_ms = q.wait_ms;
     sg_buf_init(&o->waited, WAITED_MAX);
+    ended_output(&o->act, o->stream, o->offset, o->limit);
     act_begin(&o->act);
 }

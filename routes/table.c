@@ -29,6 +29,7 @@ const struct route routes[] = {
     {"POST",   "/v1/sandboxes/{name}/processes/{id}/ack",    ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_ack},
     {"POST",   "/v1/sandboxes/{name}/processes/{id}/stdin",  ROUTE_UPLOAD,  AUTH_TOKEN, BODY_RAW,  route_process_stdin},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/output", ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_output},
+    {"GET",    "/v1/sandboxes/{name}/processes/{id}/events", ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_events},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/attach", ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, route_process_attach},
 
     {"GET",    "/v1/sandboxes/{name}/files/content", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_read},

@@ -445,6 +445,9 @@ void http_server_drain(struct http_server *srv, uint64_t timeout_ms, void (*done
     srv->drain_arg = arg;
     stop_listening(srv);
     ws_group_shutdown(&srv->ws);
+    for (struct request *r = srv->requests; r; r = r->next) /* they die on the grave list only */
+        if (r->stream && r->conn)
+            stream_shutdown(r->stream);
     sg_timer_start(srv->sweep_timer, 0); /* closes the idle connections */
 }
 

@@ -80,6 +80,7 @@ struct ex_stream {
     bool drain_due;
     void (*on_drain)(void *arg);
     void (*on_gone)(void *arg);
+    void (*on_shutdown)(void *arg); /* NULL: ends by itself */
     void *arg;
     char *content_type;
 };
@@ -197,6 +198,7 @@ void respond_log(const struct request *r);
 ssize_t stream_read(void *cls, uint64_t pos, char *buf, size_t max);
 void stream_gone(struct ex_stream *s);
 void stream_drained(struct ex_stream *s);
+void stream_shutdown(struct ex_stream *s);
 void stream_free(struct ex_stream *s);
 
 /* ---- upgrade.c ---- */

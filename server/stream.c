@@ -91,6 +91,11 @@ bool ex_stream_write(struct ex_stream *s, const void *data, size_t len)
     return true;
 }
 
+void ex_stream_on_shutdown(struct ex_stream *s, void (*fn)(void *arg))
+{
+    s->on_shutdown = fn;
+}
+
 size_t ex_stream_queued(const struct ex_stream *s)
 {
     return s->queued;
@@ -139,6 +144,12 @@ void stream_gone(struct ex_stream *s)
     if (s->on_gone)
         s->on_gone(s->arg);
     cut(s);
+}
+
+void stream_shutdown(struct ex_stream *s)
+{
+    if (!s->dead && !s->ended && s->on_shutdown)
+        s->on_shutdown(s->arg);
 }
 
 void stream_drained(struct ex_stream *s)
