@@ -42,6 +42,11 @@ struct config {
     /* [relay] */
     int64_t retain_bytes;
     int64_t run_max_output;
+    /* [store] */
+    char *state_file; /* NULL: in memory */
+    int64_t output_keep_ms;
+    int64_t output_max_bytes;
+    int64_t save_before_ms;
 };
 
 struct config_override { /* from the command line: "server.listen", "127.0.0.1:0" */

@@ -97,6 +97,12 @@ static void answer(struct run *r)
         .truncated = truncated,
         .output_complete = r->exit_known && !r->p.output_incomplete && !r->gap && all_read(r),
     };
+    if (r->exit_known) {
+        const struct relay_last last = {.head = {res.out[0], res.out[1]}, .len = {res.len[0], res.len[1]}};
+        relay_tell_ended(r->obj.relay, r->session.session_id, &r->p, &last);
+    } else {
+        relay_tell_started(r->obj.relay, r->session.session_id, &r->p);
+    }
     drop(r);
     if (!r->detached)
         r->done(r->arg, &res, NULL);
@@ -384,6 +390,7 @@ static bool begin(struct run *r, const struct process_spec *s, struct sg_error *
         return false;
     r->env = json_incref(s->env);
     r->sudo = s->sudo;
+    relay_tell_begins(r->obj.relay, r->session.session_id);
     if (!staged)
         return first_call(r, e);
     r->stage = stage_start(r->obj.relay, s, file, on_staged, r, e);

@@ -80,10 +80,12 @@ static void finish(struct start *s, const struct sg_wire_process *p, const struc
     void *arg = s->arg;
     struct sg_wire_process pp = {0};
     struct sg_error ee;
-    if (p)
+    if (p) {
         pp = *p;
-    else
+        relay_tell_started(s->relay, s->session.session_id, &pp);
+    } else {
         ee = *e;
+    }
     start_free(s);
     done(arg, p ? &pp : NULL, p ? NULL : &ee);
 }
@@ -177,6 +179,7 @@ enum sg_code process_start(struct relay *r, const struct process_spec *spec, pro
     (void)snprintf(s->id, sizeof s->id, "%s", spec->id);
     s->done = done;
     s->arg = arg;
+    relay_tell_begins(r, s->session.session_id);
     if (staged ? stage_start(r, spec, file, on_staged, s, &mine) != NULL : launch(s, &mine))
         return SG_OK;
 

@@ -112,6 +112,9 @@ static void on_session(void *arg, const struct control_session *s, const struct 
         a->fail(a, &own);
         return;
     }
+    const struct relay_session session = {.session_id = s->session_id, .arch = s->arch, .cwd = s->cwd};
+    if (a->gw->tails)
+        tails_session(a->gw->tails, a->sandbox, &session, s->deadline_ms);
     a->cached = s->cached;
     a->session_id = strdup(s->session_id);
     a->cwd = strdup(s->cwd);
@@ -124,9 +127,14 @@ static void on_session(void *arg, const struct control_session *s, const struct 
     a->go(a);
 }
 
+void act_watch(struct act *a)
+{
+    ex_on_gone(a->ex, on_gone, a);
+}
+
 static void look_up(struct act *a)
 {
-    ex_on_gone(a->ex, on_gone, a); /* the handler's own watch would free what the lookup will call */
+    act_watch(a); /* the handler's own watch would free what the lookup will call */
     control_session(a->gw->control, a->sandbox, on_session, a);
 }
 

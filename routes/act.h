@@ -8,6 +8,15 @@
 #include "routes/exchange.h"
 #include "routes/gateway.h"
 
+struct act;
+struct ended_wish {
+    void (*fail)(struct act *a, const struct sg_error *e); /* the handler's own; NULL: nothing is wished */
+    int kind;
+    int stream; /* of output */
+    uint64_t offset[2], limit;
+    int format; /* of events */
+};
+
 struct act {
     struct exchange *ex; /* NULL once the client left: answered then, nothing of it may be used */
     struct gateway *gw;
@@ -19,6 +28,7 @@ struct act {
     void (*go)(struct act *a);
     /* Answers with e and frees the whole. */
     void (*fail)(struct act *a, const struct sg_error *e);
+    struct ended_wish ended; /* what to do when the process is not in the session (routes/ended.h) */
 };
 
 /* Allocates `size` bytes beginning with a struct act; answers by itself when memory is out (NULL then). */
@@ -31,6 +41,8 @@ void act_begin(struct act *a);
 struct relay_session act_session(const struct act *a);
 /* e ended a call.  True: go will be called again, or fail; do not touch a any more.  False: e stands. */
 bool act_retry(struct act *a, const struct sg_error *e);
+/* The client's leaving is noticed by act itself, no longer by the handler's own watch. */
+void act_watch(struct act *a);
 /* Stops watching the client; call before answering, which is only needed when it returns true. */
 bool act_settled(struct act *a);
 /* Frees what act holds and the whole struct. */

@@ -5,6 +5,7 @@
 #include "control/sandboxes.h"
 #include "guestlink/guestlink.h"
 #include "relay/relay.h"
+#include "relay/tails.h"
 
 #include <stdatomic.h>
 
@@ -14,6 +15,8 @@ struct gateway {
     struct guestlink *guestlink;
     struct relay *relay;
     struct control *control;
+    struct store *store;
+    struct tails *tails;
     _Atomic bool draining;
     const char *version; /* "0.1.0 (commit …)" */
     size_t max_json_body;

@@ -1,5 +1,7 @@
 #include "routes/process_act.h"
 
+#include "routes/ended.h"
+
 #include <string.h>
 
 enum sg_code process_id(const struct exchange *ex, struct sg_error *e)
@@ -62,5 +64,6 @@ void process_act_begin(struct exchange *ex, const struct process_act *what)
     struct act act = p->act;
     *p = *what;
     p->act = act;
+    ended_refuse(&p->act);
     act_begin(&p->act);
 }

@@ -1,17 +1,22 @@
 #include "routes/handlers.h"
 
 #include "base/json.h"
+#include "routes/ended.h"
 #include "routes/process_act.h"
 #include "routes/process_json.h"
 #include "routes/spec.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { NAME_TEXT = 129 };
 
 struct look {
     struct act act;
     int64_t wait_ms;
-    bool killed; /* as root, before removing */
+    bool killed;                                     /* as root, before removing */
+    char sandbox[NAME_TEXT], id[SG_WIRE_ID_MAX + 1]; /* of what is removed, whoever still listens */
 };
 
 /* ---- list ---- */
@@ -48,8 +53,10 @@ void route_process_list(struct exchange *ex)
         return;
     }
     struct act *a = act_new(ex, sizeof *a, list_go, act_fail);
-    if (a)
-        act_begin(a);
+    if (!a)
+        return;
+    ended_list(a);
+    act_begin(a);
 }
 
 /* ---- get ---- */
@@ -89,6 +96,7 @@ void route_process_get(struct exchange *ex)
     if (!l)
         return;
     l->wait_ms = wait_ms;
+    ended_get(&l->act);
     act_begin(&l->act);
 }
 
@@ -159,6 +167,7 @@ static void on_removed(void *arg, const struct sg_error *e)
     }
     if (process_ended_or_retried(&l->act, e))
         return;
+    tails_forget(l->act.gw->tails, l->sandbox, l->id);
     if (act_settled(&l->act))
         ex_answer_empty(l->act.ex, 204);
     act_free(&l->act);
@@ -185,6 +194,10 @@ void route_process_remove(struct exchange *ex)
         return;
     }
     struct look *l = act_new(ex, sizeof *l, remove_go, act_fail);
-    if (l)
-        act_begin(&l->act);
+    if (!l)
+        return;
+    (void)snprintf(l->sandbox, sizeof l->sandbox, "%s", ex->params[0]);
+    (void)snprintf(l->id, sizeof l->id, "%s", ex->params[1]);
+    ended_remove(&l->act);
+    act_begin(&l->act);
 }

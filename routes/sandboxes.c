@@ -2,6 +2,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "routes/ended.h"
 #include "routes/gateway.h"
 #include "routes/spec.h"
 
@@ -54,10 +55,12 @@ void route_sandbox_create(struct exchange *ex)
 void route_sandbox_destroy(struct exchange *ex)
 {
     struct sg_error e;
-    if (ex_query_only(ex, no_query, &e) || control_destroy(ex->gw->control, ex->params[0], &e))
+    if (ex_query_only(ex, no_query, &e) || control_destroy(ex->gw->control, ex->params[0], &e)) {
         ex_fail(ex, &e);
-    else
-        ex_answer_empty(ex, 204);
+        return;
+    }
+    ended_destroyed(ex->gw, ex->params[0]);
+    ex_answer_empty(ex, 204);
 }
 
 /* ---- list ---- */

@@ -33,7 +33,7 @@ struct dev {
     bool json;
     const char *extra[MAX_ARGS];
     size_t nextra;
-    char state[MAX_PATH], emulator[MAX_PATH], base_default[MAX_PATH];
+    char state[MAX_PATH], emulator[MAX_PATH], base_default[MAX_PATH], store[MAX_PATH];
     /* running */
     struct config *config;
     struct sg_loop *loop;
@@ -397,6 +397,9 @@ static int load(struct dev *d)
         (void)cli_add_override(&d->settings, "server.log_format", "text");
     if (!d->json && !getenv("SANDGATE_SERVER_LOG_LEVEL"))
         (void)cli_add_override(&d->settings, "server.log_level", "warn");
+    if (!getenv("SANDGATE_STORE_STATE_FILE") &&
+        snprintf(d->store, sizeof d->store, "%s/gateway.db", d->state) < MAX_PATH)
+        (void)cli_add_override(&d->settings, "store.state_file", d->store);
     return cli_load(&d->settings, &d->config);
 }
 

@@ -4,13 +4,17 @@
 #include "control/sandboxes.h"
 #include "guestlink/guestlink.h"
 #include "relay/relay.h"
+#include "relay/tails.h"
 #include "routes/gateway.h"
 #include "server/cli.h"
 #include "server/http.h"
+#include "store/store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { TAILS_UPSTREAM = 260 };
 
 struct instance {
     const struct config *config;
@@ -36,13 +40,60 @@ void instance_upstream(struct config *c, struct vercel_config *v)
     c->token = NULL;
 }
 
-static bool build_rooms(struct instance *in)
+/* ---- before a sandbox is stopped, what its processes said is saved ---- */
+
+static void *save_before_stop(void *arg, const char *name, const struct control_session *s,
+                              void (*done)(void *done_arg), void *done_arg)
+{
+    const struct relay_session session = {.session_id = s->session_id, .arch = s->arch, .cwd = s->cwd};
+    return tails_before_end(arg, name, &session, done, done_arg);
+}
+
+static void stop_waiting(void *ticket)
+{
+    tails_cancel(ticket);
+}
+
+static struct tails *build_tails(struct instance *in, const struct vercel_config *v)
+{
+    const struct config *c = in->config;
+    char upstream[TAILS_UPSTREAM];
+    (void)snprintf(upstream, sizeof upstream, "%.128s/%.128s", v->team_id ? v->team_id : "",
+                   v->project_id ? v->project_id : "");
+    const struct tails_config t = {
+        .store = in->gw.store,
+        .upstream = upstream,
+        .keep_ms = c->output_keep_ms,
+        .max_bytes = c->output_max_bytes,
+        .before_ms = c->save_before_ms,
+    };
+    return tails_new(in->gw.relay, &t);
+}
+
+static bool build_rooms(struct instance *in, const struct vercel_config *v)
 {
     struct gateway *gw = &in->gw;
     gw->guestlink = guestlink_new(gw->loop, gw->vercel);
     gw->relay = gw->guestlink ? relay_new(gw->loop, gw->guestlink) : NULL;
+    gw->tails = gw->relay ? build_tails(in, v) : NULL;
     gw->control = control_new(gw->loop, gw->vercel);
-    return gw->relay && gw->control;
+    if (!gw->tails || !gw->control)
+        return false;
+    const struct control_before_stop before = {save_before_stop, stop_waiting, gw->tails};
+    control_set_before_stop(gw->control, &before);
+    return true;
+}
+
+static bool open_state(struct instance *in, int *exit_code)
+{
+    struct sg_error e;
+    const struct store_options o = {.path = in->config->state_file, .loop = in->gw.loop};
+    if (store_open(&o, &in->gw.store, &e) == SG_OK)
+        return true;
+    in->gw.store = NULL;
+    cli_say("[store] state_file: %s", e.detail);
+    *exit_code = e.code == SG_E_OUT_OF_MEMORY ? EX_SOFTWARE : EX_CONFIG;
+    return false;
 }
 
 static bool listen_now(struct instance *in, int *exit_code)
@@ -86,6 +137,10 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
     in->gw.max_json_body = (size_t)c->max_json_body;
     in->gw.run_max_output = c->run_max_output;
     in->gw.retain_bytes = c->retain_bytes;
+    if (!open_state(in, exit_code)) {
+        sg_secret_free(v->token);
+        goto failed;
+    }
     /* The server goes first: its hook of the loop's turn then runs before the client's, so that a call which a
      * handler makes is sent in the same turn.  No request is served before the loop runs. */
     if (!listen_now(in, exit_code)) {
@@ -98,7 +153,7 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
         *exit_code = cli_exit_code(&e);
         goto failed;
     }
-    if (!build_rooms(in)) {
+    if (!build_rooms(in, v)) {
         cli_say("out of memory");
         *exit_code = EX_SOFTWARE;
         goto failed;
@@ -141,10 +196,13 @@ void instance_free(struct instance *in)
         return;
     if (in->server)
         http_server_free(in->server); /* first: its workers still use the rooms */
+    tails_stop(in->gw.tails);
     if (in->gw.relay)
         relay_free(in->gw.relay);
     if (in->gw.control)
         control_free(in->gw.control);
+    store_close(in->gw.store); /* tells the tails of what was still being saved */
+    tails_free(in->gw.tails);
     if (in->gw.guestlink)
         guestlink_free(in->gw.guestlink);
     if (in->gw.vercel)

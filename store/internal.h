@@ -39,9 +39,9 @@ SG_MUST_CHECK enum sg_code store_together(struct store *s, enum store_kind kind,
                                           const struct store_part *parts, size_t n, bool *begun,
                                           struct sg_error *e);
 
-struct queue *queue_new(struct store *s, struct sg_loop *loop);
+struct queue *store_queue_new(struct store *s, struct sg_loop *loop);
 /* Runs what waits, ends the threads, tells the owners. */
-void queue_free(struct queue *q);
-bool queue_submit(struct queue *q, struct store_work *w);
+void store_queue_free(struct queue *q);
+bool store_queue_submit(struct queue *q, struct store_work *w);
 
 #endif

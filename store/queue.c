@@ -165,7 +165,7 @@ static bool start(struct lane *l)
     return l->running;
 }
 
-bool queue_submit(struct queue *q, struct store_work *w)
+bool store_queue_submit(struct queue *q, struct store_work *w)
 {
     struct lane *l = &q->lanes[w->kind == STORE_READ ? 0 : 1];
     pthread_mutex_lock(&q->lock);
@@ -184,7 +184,7 @@ bool queue_submit(struct queue *q, struct store_work *w)
     return room;
 }
 
-struct queue *queue_new(struct store *s, struct sg_loop *loop)
+struct queue *store_queue_new(struct store *s, struct sg_loop *loop)
 {
     struct queue *q = calloc(1, sizeof *q);
     struct bell *b = calloc(1, sizeof *b);
@@ -209,7 +209,7 @@ struct queue *queue_new(struct store *s, struct sg_loop *loop)
     return q;
 }
 
-void queue_free(struct queue *q)
+void store_queue_free(struct queue *q)
 {
     pthread_mutex_lock(&q->lock);
     q->closing = true;

@@ -257,11 +257,26 @@ static void sqlite_close(struct store_db *db)
     free(d);
 }
 
+/* The directory it lies in, when only that is missing. */
+static bool make_directory(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash && slash != path ? strndup(path, (size_t)(slash - path)) : NULL;
+    bool made = dir && mkdir(dir, 0700) == 0;
+    int err = dir ? errno : ENOENT;
+    free(dir);
+    errno = err;
+    return made;
+}
+
 /* The file, with a mode of our own from its first moment on.  The database's other files take it over. */
 static enum sg_code make_file(const char *path, struct sg_error *e)
 {
-    int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
+    int flags = O_RDONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    int fd = open(path, flags, 0600);
     struct stat st;
+    if (fd < 0 && errno == ENOENT && make_directory(path))
+        fd = open(path, flags, 0600);
     int err = fd < 0 || fstat(fd, &st) ? errno : 0;
     if (!err && !S_ISREG(st.st_mode))
         err = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
@@ -271,7 +286,9 @@ static enum sg_code make_file(const char *path, struct sg_error *e)
         (void)close(fd);
     if (!err)
         return SG_OK;
-    bool wrong = err == ENOENT || err == ENOTDIR || err == EISDIR || err == EINVAL || err == ENAMETOOLONG;
+    bool missing = err == EACCES && access(path, F_OK) != 0;
+    bool wrong =
+        missing || err == ENOENT || err == ENOTDIR || err == EISDIR || err == EINVAL || err == ENAMETOOLONG;
     return sg_fail(e, wrong ? SG_E_INVALID_FIELD : SG_E_STORE_UNAVAILABLE, SG_NOT_SENT,
                    "the state file %.150s cannot be opened: %s", path,
                    err == EINVAL ? "it is not a regular file" : strerror(err));

@@ -135,7 +135,7 @@ enum sg_code store_call(struct store *s, enum store_kind kind, store_fn *fn, voi
 
 bool store_submit(struct store *s, struct store_work *w)
 {
-    return queue_submit(s->queue, w);
+    return store_queue_submit(s->queue, w);
 }
 
 /* ---- open and close ---- */
@@ -177,7 +177,7 @@ enum sg_code store_open(const struct store_options *o, struct store **out, struc
     s->path = memory ? NULL : strdup(o->path);
     s->options.path = s->path;
     s->max_open = memory ? 1 : STORE_CONNECTIONS;
-    s->queue = o->loop ? queue_new(s, o->loop) : NULL;
+    s->queue = o->loop ? store_queue_new(s, o->loop) : NULL;
     enum sg_code rc = SG_OK;
     if ((!memory && !s->path) || (o->loop && !s->queue))
         rc = sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the state");
@@ -190,7 +190,7 @@ enum sg_code store_open(const struct store_options *o, struct store **out, struc
         return SG_OK;
     }
     if (s->queue)
-        queue_free(s->queue);
+        store_queue_free(s->queue);
     destroy(s);
     return rc;
 }
@@ -200,6 +200,6 @@ void store_close(struct store *s)
     if (!s)
         return;
     if (s->queue)
-        queue_free(s->queue);
+        store_queue_free(s->queue);
     destroy(s);
 }

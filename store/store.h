@@ -31,7 +31,7 @@ struct store_options {
 };
 
 struct store;
-/* Makes the file (mode 0600) and its tables where they are missing.  INVALID_FIELD when the path cannot be right (its
+/* Makes the file (mode 0600), its directory (0700) and its tables where they are missing.  INVALID_FIELD when the path cannot be right (its
  * directory is missing, it is no file, a newer version made it).  Anything else that keeps the database from
  * being used now is logged and leaves a store that answers STORE_UNAVAILABLE until it has gone away. */
 SG_MUST_CHECK enum sg_code store_open(const struct store_options *o, struct store **out, struct sg_error *e);

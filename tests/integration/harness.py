@@ -150,6 +150,7 @@ class Gateway(Process):
         (directory / "upstream-token").chmod(0o600)
         self.upstream_token = upstream_token
         settings = {"SERVER_LISTEN": "127.0.0.1:0", "SERVER_LOG_LEVEL": "debug", "AUTH_TOKENS_FILE": self.tokens,
+                    "STORE_STATE_FILE": directory / "state.db",
                     "UPSTREAM_URL": upstream_url, "UPSTREAM_TOKEN_FILE": directory / "upstream-token",
                     "UPSTREAM_TEAM_ID": "team_local", "UPSTREAM_PROJECT_ID": "prj_local", **(env or {})}
         self.command = ([binary("sandgate"), "serve", *options], directory / "gateway.log",

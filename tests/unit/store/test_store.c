@@ -155,10 +155,20 @@ static void test_paths_that_cannot_be_right(void **state)
     struct sg_error e;
     struct store *s = NULL;
     char missing[160];
-    (void)snprintf(missing, sizeof missing, "%s/none/state.db", dir);
+    (void)snprintf(missing, sizeof missing, "%s/none/deeper/state.db", dir);
     struct store_options o = {.path = missing};
     assert_int_equal(store_open(&o, &s, &e), SG_E_INVALID_FIELD);
-    assert_non_null(strstr(e.detail, "none/state.db"));
+    assert_non_null(strstr(e.detail, "none/deeper/state.db"));
+    (void)snprintf(missing, sizeof missing, "%s/made/state.db", dir);
+    s = open_store(missing, NULL, 0); /* one level is made */
+    store_close(s);
+    assert_int_equal(unlink(missing), 0);
+    *strrchr(missing, '/') = '\0';
+    struct stat st;
+    assert_int_equal(stat(missing, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(rmdir(missing), 0);
+    s = NULL;
     o.path = dir;
     assert_int_equal(store_open(&o, &s, &e), SG_E_INVALID_FIELD);
     assert_null(s);
