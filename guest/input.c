@@ -14,7 +14,11 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { CHUNK = 64 * 1024, RETRY_MS = 20 };
+enum {
+    CHUNK = 64 * 1024,
+    RETRY_MS = 20,
+    DYING_MS = 300, /* a killed process closes one descriptor after the other, the record's lock maybe last */
+};
 
 /* ---- the terminal ---- */
 
@@ -237,7 +241,10 @@ static void on_silence(struct carrier *c, int dir, const char *id, uint64_t pati
     c->sock = -1;
     struct guest_fail f;
     guest_failed(&f, SG_WF_INTERNAL, ECONNRESET, "the monitor closed the carrier");
-    act_why(dir, id, &f);
+    uint64_t dying = guest_now_ms() + DYING_MS;
+    for (act_why(dir, id, &f); c->stage != OPENING && f.code != SG_WF_FINISHED && guest_now_ms() < dying;
+         act_why(dir, id, &f))
+        (void)poll(NULL, 0, RETRY_MS);
     if (c->stage == OPENING && f.code != SG_WF_FINISHED && guest_now_ms() < patience) {
         (void)poll(NULL, 0, RETRY_MS); /* one connection too many */
         c->from_len = 0;
