@@ -42,6 +42,10 @@ struct config {
     /* [relay] */
     int64_t retain_bytes;
     int64_t run_max_output;
+    int64_t keepalive_ms;
+    int64_t slow_reader_ms;
+    int64_t quiet_ms;
+    int64_t ring_bytes;
     /* [store] */
     char *state_file; /* NULL: in memory */
     int64_t output_keep_ms;

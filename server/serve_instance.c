@@ -75,6 +75,12 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
     struct gateway *gw = &in->gw;
     gw->guestlink = guestlink_new(gw->loop, gw->vercel);
     gw->relay = gw->guestlink ? relay_new(gw->loop, gw->guestlink) : NULL;
+    const struct relay_limits limits = {.keepalive_ms = in->config->keepalive_ms,
+                                        .slow_reader_ms = in->config->slow_reader_ms,
+                                        .quiet_ms = in->config->quiet_ms,
+                                        .ring_total = in->config->ring_bytes};
+    if (gw->relay)
+        relay_set_limits(gw->relay, &limits);
     gw->tails = gw->relay ? build_tails(in, v) : NULL;
     gw->control = control_new(gw->loop, gw->vercel);
     if (!gw->tails || !gw->control)
