@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "relay/attach.h"
 #include "routes/act.h"
+#include "routes/ended.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,11 @@ static void upgrade(struct act *a)
     ex_upgrade(ex, protocol, &events, w);
 }
 
+static void check(struct act *a)
+{
+    ended_check(a, upgrade);
+}
+
 static enum sg_code parse(struct exchange *ex, struct handshake *h, struct sg_error *e)
 {
     static const char *const allowed[] = {"stdout", "stderr", "keepalive", "session", NULL};
@@ -199,7 +205,7 @@ void route_process_attach(struct exchange *ex)
         ex_fail(ex, &e);
         return;
     }
-    struct handshake *h = act_new(ex, sizeof *h, upgrade, act_fail);
+    struct handshake *h = act_new(ex, sizeof *h, check, act_fail);
     if (!h)
         return;
     h->protocol = asked.protocol;

@@ -7,6 +7,7 @@
 #include "relay/feed.h"
 #include "relay/frames.h"
 #include "routes/act.h"
+#include "routes/ended.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -243,7 +244,8 @@ static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_e
         if (e && act_retry(&v->act, &own))
             return;
         if (e) {
-            events_fail(&v->act, &own);
+            sg_timer_stop(v->tick);
+            v->act.fail(&v->act, &own);
             return;
         }
         if (!send_head(v))
@@ -337,6 +339,7 @@ void route_process_events(struct exchange *ex)
     v->tick = sg_timer_new(ex->gw->loop, on_tick, v);
     v->slow = sg_timer_new(ex->gw->loop, on_slow, v);
     if (v->tick && v->slow) {
+        ended_events(&v->act, format, v->asked);
         act_begin(&v->act);
         return;
     }
