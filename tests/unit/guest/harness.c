@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARGS_MAX = 40 };
+enum { ARGS_MAX = 40, SPAWN_ARGS_MAX = 1000 };
 
 static char base[PATH_MAX - 16];
 char root[PATH_MAX], scratch[PATH_MAX];
@@ -73,7 +75,7 @@ int harness_teardown(void **state)
 
 pid_t guest_spawn(const char *argv0, const char *const *args, int *fd)
 {
-    char *argv[ARGS_MAX + 3] = {NULL};
+    char *argv[SPAWN_ARGS_MAX + 3] = {NULL};
     size_t n = 0;
     const char *prefix = argv0 ? NULL : getenv("GUEST_RUNNER"); /* qemu for the arm64 helper */
     if (prefix)
@@ -81,7 +83,7 @@ pid_t guest_spawn(const char *argv0, const char *const *args, int *fd)
     argv[n++] = (char *)(uintptr_t)(argv0 ? argv0 : getenv("GUEST_BINARY"));
     assert_non_null(argv[0]);
     for (; *args; args++) {
-        assert_true(n < ARGS_MAX + 2);
+        assert_true(n < SPAWN_ARGS_MAX + 2);
         argv[n++] = (char *)(uintptr_t)*args;
     }
     int p[2];
@@ -315,6 +317,29 @@ void started_numbers(const char *id, uint64_t v[5])
         at = end;
     }
     assert_int_equal(*at, '\n');
+}
+
+static bool write_map(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+bool small_root(const char *options)
+{
+    char uid[40], gid[40];
+    snprintf(uid, sizeof uid, "0 %u 1", (unsigned)geteuid());
+    snprintf(gid, sizeof gid, "0 %u 1", (unsigned)getegid());
+    if (geteuid() == 0 ? unshare(CLONE_NEWNS) : unshare(CLONE_NEWNS | CLONE_NEWUSER))
+        return false;
+    if (geteuid() != 0 && !(write_map("/proc/self/setgroups", "deny") &&
+                            write_map("/proc/self/uid_map", uid) && write_map("/proc/self/gid_map", gid)))
+        return false;
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           (mkdir(root, 0700) == 0 || errno == EEXIST) && mount("none", root, "tmpfs", 0, options) == 0;
 }
 
 /* ---- the monitor's socket ---- */

@@ -20,7 +20,9 @@ extern char scratch[PATH_MAX]; /* a directory beside it, for what tests write */
 
 extern uid_t guest_uid; /* not 0: run the helper as this user (needs root) */
 
-int harness_setup(void **state);    /* group setup */
+int harness_setup(void **state); /* group setup */
+/* Gives this process a small tmpfs of its own as the root.  False without the right to: then there is no test. */
+bool small_root(const char *options);
 int harness_teardown(void **state); /* ends what still runs below the root, deletes both directories */
 
 struct answer {
@@ -29,8 +31,8 @@ struct answer {
     struct sg_wire_line first, last; /* their data pointers are not valid */
     unsigned char *out[2];           /* the D bytes, contiguous but for gaps */
     size_t len[2], cap[2];
-    uint64_t next[2];    /* offset after the last byte or gap */
-    bool terminal;       /* there was output of a terminal: it is in out[0] */
+    uint64_t next[2]; /* offset after the last byte or gap */
+    bool terminal;    /* there was output of a terminal: it is in out[0] */
     size_t gaps;
     uint64_t gap_to[2];
     size_t processes; /* P lines */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,30 +10,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static bool write_map(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    if (fd >= 0)
-        close(fd);
-    return ok;
-}
-
-/* Gives this process a small file system of its own as the root.  Without the right to, there is no test. */
-static bool small_root(const char *options)
-{
-    char uid[40], gid[40];
-    snprintf(uid, sizeof uid, "0 %u 1", (unsigned)geteuid());
-    snprintf(gid, sizeof gid, "0 %u 1", (unsigned)getegid());
-    if (geteuid() == 0 ? unshare(CLONE_NEWNS) : unshare(CLONE_NEWNS | CLONE_NEWUSER))
-        return false;
-    if (geteuid() != 0 && !(write_map("/proc/self/setgroups", "deny") &&
-                            write_map("/proc/self/uid_map", uid) && write_map("/proc/self/gid_map", gid)))
-        return false;
-    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-           (mkdir(root, 0700) == 0 || errno == EEXIST) && mount("none", root, "tmpfs", 0, options) == 0;
-}
 
 static int mounted_setup(void **state)
 {
