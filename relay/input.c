@@ -81,7 +81,11 @@ void input_die(struct input *in, const struct sg_error *e)
 
 void input_settle(struct input *in)
 {
-    if (!in->buried && !in->writer && !in->carrier && !queue_wants(&in->q))
+    if (in->buried || in->writer || in->carrier || queue_wants(&in->q))
+        return;
+    if (in->unclear) /* the next writer should know what may still come up */
+        sg_timer_start(in->timer, (uint64_t)relay_limits(in->obj.relay)->give_up_ms);
+    else
         bury(in);
 }
 

@@ -11,6 +11,7 @@
 #include "relay/relay.h"
 
 enum { INPUT_BUFFER = 1024 * 1024 };
+#define INPUT_APPEND UINT64_MAX /* as an offset: after what was written */
 
 struct writer_spec {
     struct relay_session session;
@@ -41,12 +42,12 @@ struct writer *writer_open(struct relay *r, const struct writer_spec *s, const s
                            void *arg, struct sg_error *e);
 /* Has this gateway a writer for the process? */
 bool writer_present(struct relay *r, const char *session_id, const char *id);
-/* Input at `offset`, UINT64_MAX: after what was written.  What lies below the known position is passed over, what
+/* Input at `offset`, or INPUT_APPEND.  What lies below the known position is passed over, what
  * lies above is refused with STDIN_OFFSET (before the position is known, everything waits).  *taken: how many bytes
  * were dealt with; fewer than len when there is no room: wait for on_accepted. */
 SG_MUST_CHECK enum sg_code writer_data(struct writer *w, uint64_t offset, const void *data, size_t len,
                                        size_t *taken, struct sg_error *e);
-/* End of input after `offset` bytes; UINT64_MAX: after what was written. */
+/* End of input after `offset` bytes, or INPUT_APPEND. */
 SG_MUST_CHECK enum sg_code writer_close_input(struct writer *w, uint64_t offset, struct sg_error *e);
 /* The terminal's size: the newest counts, and is told again on a new carrier.  redraw: the size changes for a
  * moment even when it was this one, so that the program paints its screen. */

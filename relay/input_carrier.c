@@ -5,17 +5,15 @@
 #include <string.h>
 
 enum {
-    OPEN_MS = 30000,   /* for a carrier's C line */
-    FINISH_MS = 10000, /* for its end after it was told to */
-    MOMENT_MS = 50,    /* between two sizes of a redraw, and between receipts */
-    SURE_MS = 5000,    /* what was sent so long before the guest ended a carrier in order was read */
+    MOMENT_MS = 50, /* between two sizes of a redraw, and between receipts */
+    SURE_MS = 5000, /* what was sent so long before the guest ended a carrier in order was read */
     OUT_MAX = SG_CARRIER_DATA_MAX + SG_CARRIER_HEAD_MAX,
 };
 
 static void forget_carrier(struct input *in)
 {
     in->carrier = NULL;
-    in->up = in->finishing = in->on_socket = false;
+    in->up = in->finishing = in->on_socket = in->waiting = false;
     sg_buf_free(&in->out);
     sg_timer_stop(in->timer);
     sg_timer_stop(in->moment);
@@ -38,6 +36,7 @@ static bool wanted(const struct input *in)
 
 static void open_later(struct input *in, const struct sg_error *e)
 {
+    in->waiting = true;
     sg_timer_start(in->timer, relay_backoff(in->obj.relay, &in->backoff_ms, e));
 }
 
@@ -225,10 +224,11 @@ static void open_carrier(struct input *in)
                              .interactive = in->interactive,
                              .sudo = in->sudo};
     struct sg_error e;
+    sg_timer_stop(in->timer);
     in->opened_ms = in->heard_ms = sg_mono_ms();
     in->carrier = carrier_open(relay_guestlink(in->obj.relay), &s, &ev, in, &e);
     if (in->carrier) {
-        sg_timer_start(in->timer, OPEN_MS);
+        sg_timer_start(in->timer, (uint64_t)relay_limits(in->obj.relay)->carrier_open_ms);
         return;
     }
     if (!in->fail_since)
@@ -272,7 +272,7 @@ void input_pump(struct input *in)
     if (in->carrier) {
         if (in->up)
             send_frames(in);
-    } else if (wanted(in) && !sg_timer_active(in->timer)) {
+    } else if (wanted(in) && !in->waiting) {
         open_carrier(in);
     }
 }
@@ -297,7 +297,7 @@ static void on_idle(struct input *in)
         sg_timer_start(in->timer, (uint64_t)idle);
     } else {
         in->finishing = true;
-        sg_timer_start(in->timer, FINISH_MS);
+        sg_timer_start(in->timer, (uint64_t)relay_limits(in->obj.relay)->carrier_open_ms);
         carrier_finish(in->carrier);
     }
 }
@@ -306,7 +306,11 @@ void input_timer(void *arg)
 {
     struct input *in = arg;
     int64_t give_up = relay_limits(in->obj.relay)->give_up_ms;
-    if (!in->carrier) {
+    if (!in->carrier && !in->waiting) {
+        in->unclear = 0; /* nothing comes so late */
+        input_settle(in);
+    } else if (!in->carrier) {
+        in->waiting = false;
         if (in->fail_since && (!relay_may_retry(&in->last) || sg_mono_ms() - in->fail_since >= give_up))
             input_die(in, &in->last);
         else

@@ -24,6 +24,7 @@ struct input {
     bool on_socket;                       /* it is the interactive one */
     bool claim;                           /* a carrier is wanted although there is nothing to send */
     int64_t opened_ms, heard_ms, sent_ms; /* carrier opened, last line, last frame */
+    bool waiting;                         /* for the time to open the next carrier */
     struct sg_timer *timer;               /* without a carrier: until the next one; else idle or hung */
     struct sg_timer *moment;              /* queue_settle */
 

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #define OFFSET_MAX (UINT64_MAX / 4) /* the carrier's */
-enum { SIDE_MAX = 65535 };
+
+/* Only whole frames count when a carrier is cut. */
+enum { FRAME_MAX = 16 * 1024 };
 
 void queue_init(struct input_queue *q, size_t max)
 {
@@ -124,9 +126,9 @@ enum sg_code queue_close(struct input_queue *q, uint64_t offset, struct sg_error
 enum sg_code queue_resize(struct input_queue *q, unsigned cols, unsigned rows, bool redraw,
                           struct sg_error *e)
 {
-    if (!cols || !rows || cols > SIDE_MAX || rows > SIDE_MAX)
+    if (!cols || !rows || cols > PROCESS_SIDE_MAX || rows > PROCESS_SIDE_MAX)
         return sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT, "a terminal has 1 to %d columns and rows",
-                       SIDE_MAX);
+                       PROCESS_SIDE_MAX);
     q->cols = cols;
     q->rows = rows;
     q->redraw = q->redraw || redraw;
@@ -244,7 +246,6 @@ enum sg_code queue_opened(struct input_queue *q, uint64_t accepted, uint64_t roo
         return rc;
     q->sent = q->base;
     credit(q, room);
-    q->size_told = q->receipts_told = QUEUE_UNSENT; /* the newest, again */
     return rc;
 }
 
@@ -256,6 +257,8 @@ enum sg_code queue_accepted(struct input_queue *q, uint64_t accepted, uint64_t r
     enum sg_code rc = later_on(q, accepted, e);
     if (rc)
         return rc;
+    if (accepted > q->told_at)
+        queue_sure(q);
     credit(q, room);
     if (closed && !q->closed) {
         q->closed = q->close_wanted = q->close_sent = true;
@@ -303,6 +306,7 @@ static bool next_size(struct input_queue *q, struct sg_buf *out)
         q->redraw_begun = true;
     else
         q->size_told = QUEUE_SENT;
+    q->told_at = q->sent;
     return true;
 }
 
@@ -312,6 +316,7 @@ static bool next_receipts(struct input_queue *q, struct sg_buf *out)
     if (!q->receipts || q->receipts_held || q->receipts_told != QUEUE_UNSENT || !emit(out, &f, NULL, 0))
         return false;
     q->receipts_told = QUEUE_SENT;
+    q->told_at = q->sent;
     q->receipts_held = true; /* the next ones a moment later, however fast they come */
     return true;
 }
@@ -322,8 +327,8 @@ static bool next_data(struct input_queue *q, struct sg_buf *out)
     if (q->sent >= end)
         return false;
     uint64_t n = end - q->sent;
-    if (n > SG_CARRIER_DATA_MAX)
-        n = SG_CARRIER_DATA_MAX;
+    if (n > FRAME_MAX)
+        n = FRAME_MAX;
     struct sg_carrier_frame f = {.kind = SG_CARRIER_DATA, .offset = q->sent, .len = (uint32_t)n};
     if (!emit(out, &f, q->buf.data + q->gone + (q->sent - q->base), (size_t)n))
         return false;
@@ -367,7 +372,9 @@ void queue_lost(struct input_queue *q)
 {
     q->sent = q->base;
     q->limit = 0;
-    q->redraw_begun = q->receipts_held = false;
+    if (q->redraw_begun) /* the other size may have arrived: this one does then */
+        q->redraw = q->redraw_begun = false;
+    q->receipts_held = false;
     if (q->size_told == QUEUE_SENT)
         q->size_told = QUEUE_UNSENT;
     if (q->receipts_told == QUEUE_SENT)

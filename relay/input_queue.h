@@ -10,9 +10,9 @@
 
 #include "base/buf.h"
 #include "base/core/carrier.h"
+#include "relay/input.h"
 
 enum { INPUT_SIGNALS_MAX = 16 };
-#define INPUT_APPEND UINT64_MAX /* as an offset: after what was written */
 
 enum queue_told { QUEUE_UNSENT, QUEUE_SENT, QUEUE_SURE }; /* SURE: it needs no carrier of its own any more */
 
@@ -35,6 +35,8 @@ struct input_queue {
     uint64_t received[2];
     bool receipts, receipts_held; /* there are some to tell; but only after queue_settle */
     enum queue_told receipts_told;
+    uint64_t
+        told_at; /* the input sent before the newest size or receipt: when more is accepted, they were read */
     struct {
         uint8_t number;
         bool whole;

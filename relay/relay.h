@@ -191,7 +191,7 @@ SG_MUST_CHECK enum sg_code process_resize(struct relay *r, const struct process_
 SG_MUST_CHECK enum sg_code process_cancel(struct relay *r, const struct process_target *t, int signal_number,
                                           int64_t grace_ms, process_act_fn *done, void *arg,
                                           struct sg_error *e);
-/* Output before these offsets was received.  UNSUPPORTED unless its retention is lossless. */
+/* Output before these offsets was received.  Without lossless retention it changes nothing. */
 SG_MUST_CHECK enum sg_code process_ack(struct relay *r, const struct process_target *t,
                                        const uint64_t received[2], process_act_fn *done, void *arg,
                                        struct sg_error *e);

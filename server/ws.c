@@ -5,6 +5,7 @@
 #include "base/ws_codec.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -42,7 +43,10 @@ struct ws {
     bool faulty;            /* the peer broke the protocol */
     struct sg_timer *timer; /* pings while open, then the limit of the close handshake */
     unsigned misses;
-    bool heard; /* bytes came since the last ping */
+    bool heard;            /* bytes came since the last ping */
+    bool paused;           /* its owner takes no messages now */
+    struct sg_timer *wake; /* made by the first pause: goes on with what was read before it */
+    struct sg_buf rest;    /* that */
     struct ws_codec codec;
     struct sg_buf message; /* a message that came in pieces */
     struct chunk *head, *tail;
@@ -76,6 +80,7 @@ struct ws *ws_new(struct ws_group *g)
     g->all = ws;
     g->count++;
     sg_buf_init(&ws->message, WS_MAX_MESSAGE);
+    sg_buf_init(&ws->rest, SCRATCH);
     ws_codec_init(&ws->codec, WS_MAX_MESSAGE);
     return ws;
 }
@@ -95,6 +100,7 @@ static void bury(struct sg_grave *g)
         free(c);
     }
     sg_buf_free(&ws->message);
+    sg_buf_free(&ws->rest);
     free(ws);
 }
 
@@ -130,7 +136,8 @@ static void die(struct ws *ws)
         ws->next->prev = ws->prev;
     g->count--;
     sg_timer_free(ws->timer);
-    ws->timer = NULL;
+    sg_timer_free(ws->wake);
+    ws->timer = ws->wake = NULL;
     bool has_socket = ws->fd >= 0;
     if (has_socket)
         uv_poll_stop(&ws->poll);
@@ -225,6 +232,7 @@ static void consume(struct ws *ws, size_t n)
 }
 
 static void set_poll(struct ws *ws, bool want_write);
+static void on_poll(uv_poll_t *handle, int status, int events);
 
 /* Writes what the socket takes.  False: the socket is dead (and so is ws). */
 static bool flush(struct ws *ws)
@@ -303,6 +311,7 @@ void ws_close(struct ws *ws, int code, const char *reason)
 {
     if (ws->state != WS_OPEN)
         return;
+    ws_resume(ws); /* to hear the peer's close frame */
     /* Out of memory here must not run on_closed inside the caller: the timer does it. */
     unsigned char payload[WS_CONTROL_MAX];
     size_t len = ws_codec_close(payload, code, reason);
@@ -335,10 +344,20 @@ static void deliver(struct ws *ws, const struct ws_event *e)
 /* The peer's side is over; answer with `code` unless we have said ours. */
 static void finish(struct ws *ws, int code)
 {
-    if (ws->state == WS_OPEN && !send_close(ws, code, NULL))
+    const char *why = code == WS_CODE_TOO_LARGE ? "a message carries at most 1048576 bytes" : NULL;
+    if (ws->state == WS_OPEN && !send_close(ws, code, why))
         return;
     ws->state = WS_FLUSHING;
     flush(ws);
+}
+
+/* What came behind the message that made the owner pause. */
+static bool keep_rest(struct ws *ws, const unsigned char *data, size_t len)
+{
+    if (!len || sg_buf_add(&ws->rest, data, len))
+        return true;
+    ws_close(ws, 1011, "out of memory");
+    return true;
 }
 
 /* False when the socket's reading side is over. */
@@ -371,7 +390,15 @@ static bool feed(struct ws *ws, unsigned char *data, size_t len)
         }
         if (ws->state == WS_DEAD)
             return false;
+        if (ws->paused)
+            return keep_rest(ws, data, len);
     }
+}
+
+/* Nothing is read from the socket now: the owner does not want it, or what was read before comes first. */
+static bool holds(const struct ws *ws)
+{
+    return ws->paused || ws->rest.len;
 }
 
 static void read_socket(struct ws *ws)
@@ -385,9 +412,62 @@ static void read_socket(struct ws *ws)
             die(ws);
             return;
         }
-        if (!feed(ws, buf, (size_t)n) || n < SCRATCH)
+        if (!feed(ws, buf, (size_t)n) || n < SCRATCH || holds(ws))
             return;
     }
+}
+
+/* A peer that is gone is noticed all the same: by its end of file, or when it acknowledges nothing of our pings. */
+static void poll_now(struct ws *ws)
+{
+    int events = holds(ws) ? UV_DISCONNECT : UV_READABLE;
+    uv_poll_start(&ws->poll, events | (ws->want_write ? UV_WRITABLE : 0), on_poll);
+}
+
+static void limit_silence(struct ws *ws, uint64_t ms)
+{
+    unsigned limit = ms < UINT_MAX ? (unsigned)ms : UINT_MAX;
+    (void)setsockopt(ws->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
+}
+
+static void on_wake(void *arg)
+{
+    struct ws *ws = arg;
+    if (ws->paused || ws->state == WS_DEAD || !ws->rest.len)
+        return;
+    unsigned char *data = ws->group->scratch;
+    size_t len = ws->rest.len;
+    memcpy(data, ws->rest.data, len);
+    sg_buf_free(&ws->rest);
+    (void)feed(ws, data, len);
+    if (ws->state != WS_DEAD)
+        poll_now(ws);
+}
+
+bool ws_pause(struct ws *ws)
+{
+    if (ws->paused || ws->state != WS_OPEN)
+        return ws->paused;
+    if (!ws->wake)
+        ws->wake = sg_timer_new(ws->group->loop, on_wake, ws);
+    if (!ws->wake)
+        return false;
+    ws->paused = true;
+    limit_silence(ws, (MISSES_MAX + 1) * ws->group->ping_ms);
+    poll_now(ws);
+    return true;
+}
+
+void ws_resume(struct ws *ws)
+{
+    if (!ws->paused || ws->state != WS_OPEN)
+        return;
+    ws->paused = false;
+    ws->heard = true;
+    limit_silence(ws, 0);
+    poll_now(ws);
+    if (ws->rest.len)
+        sg_timer_start(ws->wake, 0); /* not inside the caller's own callback */
 }
 
 static void on_poll(uv_poll_t *handle, int status, int events)
@@ -399,8 +479,12 @@ static void on_poll(uv_poll_t *handle, int status, int events)
     }
     if (events & UV_WRITABLE && !flush(ws))
         return;
-    if (events & (UV_READABLE | UV_DISCONNECT))
+    if (holds(ws)) {
+        if (events & UV_DISCONNECT && ws->paused)
+            die(ws);
+    } else if (events & (UV_READABLE | UV_DISCONNECT)) {
         read_socket(ws);
+    }
 }
 
 static void set_poll(struct ws *ws, bool want_write)
@@ -408,7 +492,7 @@ static void set_poll(struct ws *ws, bool want_write)
     if (ws->want_write == want_write)
         return;
     ws->want_write = want_write;
-    uv_poll_start(&ws->poll, UV_READABLE | (want_write ? UV_WRITABLE : 0), on_poll);
+    poll_now(ws);
 }
 
 static void on_timer(void *arg)
@@ -418,7 +502,7 @@ static void on_timer(void *arg)
         die(ws); /* the peer did not finish the close handshake in time */
         return;
     }
-    ws->misses = ws->heard ? 0 : ws->misses + 1;
+    ws->misses = ws->heard || ws->paused ? 0 : ws->misses + 1; /* what it answers is not read while paused */
     if (ws->misses >= MISSES_MAX) {
         sg_log(SG_LOG_INFO, "websocket_lost", "reason", "s", "no answer to pings", NULL);
         die(ws);
@@ -453,6 +537,11 @@ void ws_start(struct ws *ws, int fd, const void *early, size_t early_len)
     const unsigned char *p = early;
     while (early_len && ws->state != WS_DEAD) {
         size_t n = early_len < SCRATCH ? early_len : SCRATCH;
+        if (ws->paused) { /* a client that did not wait for the answer to its handshake */
+            if (!sg_buf_add(&ws->rest, p, early_len))
+                ws_close(ws, 1011, "out of memory");
+            return;
+        }
         memcpy(ws->group->scratch, p, n);
         if (!feed(ws, ws->group->scratch, n))
             return;

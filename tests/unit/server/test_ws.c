@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- an echo route ---- */
@@ -16,6 +17,16 @@ struct echo {
 };
 
 static int opened, closed, shut;
+static struct ws *held;             /* paused by "hold" until go_on */
+static _Atomic int messages, wrong; /* of sockets while one was held; messages that came while it was */
+static bool holding;
+
+static void go_on(void *arg)
+{
+    (void)arg;
+    holding = false;
+    ws_resume(held);
+}
 
 static void on_open(void *arg, struct ws *ws)
 {
@@ -44,7 +55,13 @@ static void on_message(void *arg, bool text, const void *data, size_t len)
     } else if (len == 5 && memcmp(data, "flood", 5) == 0) {
         e->flood = (size_t)64 * 1024 * 1024;
         flood(e);
+    } else if (len == 4 && memcmp(data, "hold", 4) == 0) {
+        held = e->ws;
+        assert_true(ws_pause(e->ws));
+        holding = true;
     } else {
+        messages++;
+        wrong += holding && e->ws == held;
         assert_true(ws_send(e->ws, text, data, len / 2, (const char *)data + len / 2, len - len / 2));
     }
 }
@@ -235,13 +252,20 @@ static void expect_data(int fd, unsigned b0, const void *data, size_t len)
     free(f.data);
 }
 
-static void expect_close(int fd, int code)
+/* why: part of the reason, NULL: any */
+static void expect_close_why(int fd, int code, const char *why)
 {
     struct frame f = read_frame(fd);
     assert_int_equal(f.b0, 0x88);
     assert_true(f.len >= 2);
     assert_int_equal(f.data[0] << 8 | f.data[1], code);
+    assert_true(!why || memmem(f.data, f.len, why, strlen(why)));
     free(f.data);
+}
+
+static void expect_close(int fd, int code)
+{
+    expect_close_why(fd, code, NULL);
 }
 
 static bool none_open(void *arg)
@@ -504,7 +528,7 @@ static void an_oversized_message_is_1009(void **state)
         } else {
             send_frame(fd, 0x82, data, LEN);
         }
-        expect_close(fd, 1009);
+        expect_close_why(fd, 1009, "1048576 bytes");
         assert_true(client_sees_end(fd));
         close(fd);
     }
@@ -560,6 +584,81 @@ static void u7_pings_come_and_two_misses_end_it(void **state)
         pings++;
     }
     assert_in_range(pings, 2, 3);
+    close(fd);
+    harness_wait(h, none_open, NULL);
+}
+
+/* A paused socket delivers nothing, whatever is sent, lives on without its pongs being read, and then goes on in
+ * order. */
+static void a_paused_socket_waits_and_goes_on(void **state)
+{
+    (void)state;
+    enum { MANY = 4000, LEN = 1000 };
+    int fd = ws_connect();
+    messages = wrong = 0;
+    send_frame(fd, 0x82, "hold", 4);
+    pid_t sender = fork(); /* the sockets' buffers fill up */
+    if (sender == 0) {
+        char block[LEN] = {0};
+        for (int i = 0; i < MANY; i++) {
+            snprintf(block, sizeof block, "%d", i);
+            send_frame(fd, 0x82, block, sizeof block);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < 4; i++) { /* longer than two misses */
+        struct frame f = read_any(fd);
+        assert_int_equal(f.b0, 0x89);
+        free(f.data);
+    }
+    int other = ws_connect();
+    send_frame(other, 0x82, "other", 5); /* nobody else waits */
+    expect_data(other, 0x82, "other", 5);
+    assert_int_equal(messages, 1);
+    harness_on_loop(h, go_on, NULL);
+    for (int i = 0; i < MANY; i++) {
+        struct frame f = read_frame(fd);
+        assert_int_equal(f.b0, 0x82);
+        assert_int_equal(f.len, LEN);
+        assert_int_equal(strtol((char *)f.data, NULL, 10), i);
+        free(f.data);
+    }
+    assert_int_equal(waitpid(sender, NULL, 0), sender);
+    assert_int_equal(wrong, 0);
+    close(fd);
+    close(other);
+    harness_wait(h, none_open, NULL);
+}
+
+static void a_paused_peer_that_leaves_is_noticed(void **state)
+{
+    (void)state;
+    int fd = ws_connect();
+    send_frame(fd, 0x82, "hold", 4);
+    send_frame(fd, 0x82, "lost", 4);
+    close(fd);
+    harness_wait(h, none_open, NULL);
+    holding = false;
+}
+
+/* Control frames behind what was held are heard when it goes on; and our own close does not wait for that. */
+static void a_paused_socket_can_be_closed(void **state)
+{
+    (void)state;
+    int fd = ws_connect();
+    unsigned char frames[64];
+    size_t n = make_frame(frames, 0x82, "hold", 4);
+    n += make_frame(frames + n, 0x82, "behind", 6);
+    n += make_frame(frames + n, 0x88, "\x03\xe8", 2);
+    messages = 0;
+    assert_int_equal(send(fd, frames, n, MSG_NOSIGNAL), n); /* read by one call: the rest is kept */
+    struct frame f = read_any(fd);
+    assert_int_equal(f.b0, 0x89);
+    free(f.data);
+    assert_int_equal(messages, 0);
+    harness_on_loop(h, go_on, NULL);
+    expect_data(fd, 0x82, "behind", 6);
+    expect_close(fd, 1000);
     close(fd);
     harness_wait(h, none_open, NULL);
 }
@@ -688,6 +787,9 @@ int main(void)
         cmocka_unit_test(our_close_waits_for_the_peer),
         cmocka_unit_test(a_peer_that_never_answers_our_close_is_cut),
         cmocka_unit_test(u7_pings_come_and_two_misses_end_it),
+        cmocka_unit_test(a_paused_socket_waits_and_goes_on),
+        cmocka_unit_test(a_paused_peer_that_leaves_is_noticed),
+        cmocka_unit_test(a_paused_socket_can_be_closed),
         cmocka_unit_test(a_slow_reader_drains_through_a_bounded_queue),
         cmocka_unit_test(sockets_that_vanish_leave_nothing),
         cmocka_unit_test(drain_tells_sockets_and_ends_idle_connections),
