@@ -128,7 +128,6 @@ static bool send_head(struct events *v)
     act_settled(&v->act);
     ex_set_header(ex, "X-Session-Id", v->act.session_id);
     ex_set_header(ex, "Cache-Control", "no-store, no-transform");
-    ex_set_header(ex, "X-Accel-Buffering", "no");
     v->out = ex_stream_begin(ex, 200, events_type(v->format), -1, on_stream_drain, on_stream_gone, v);
     if (!v->out) {
         events_free(v);

@@ -89,7 +89,6 @@ static bool send_head(struct output *o, uint64_t length, uint64_t end)
     set_offset(ex, "X-Offset-Oldest", o->oldest);
     ex_set_header(ex, "X-Session-Id", o->act.session_id);
     ex_set_header(ex, "Cache-Control", "no-store, no-transform");
-    ex_set_header(ex, "X-Accel-Buffering", "no");
     o->out = ex_stream_begin(ex, 200, "application/octet-stream", (int64_t)length, on_stream_drain,
                              on_stream_gone, o);
     if (!o->out)
