@@ -344,6 +344,33 @@ void ended_refuse(struct act *a)
     wish(a, REFUSE);
 }
 
+/* What is still coming goes nowhere. */
+static size_t swallow(void *arg, const char *data, size_t len)
+{
+    (void)arg;
+    (void)data;
+    return len;
+}
+
+void ended_refuse_upload(struct exchange *ex, const char *session_id, const struct sg_error *e)
+{
+    static const struct ex_sink nowhere = {swallow, nothing};
+    struct sg_error own = *e;
+    struct act *a =
+        session_id && e->code == SG_E_PROCESS_NOT_FOUND ? act_new(ex, sizeof *a, NULL, act_fail) : NULL;
+    if (!a) {
+        if (!session_id || e->code != SG_E_PROCESS_NOT_FOUND)
+            ex_fail(ex, &own);
+        return; /* act_new has answered where it failed */
+    }
+    a->session_id = strdup(session_id);
+    if (a->session_id) {
+        ex_receive(ex, &nowhere, NULL);
+        ended_refuse(a);
+    }
+    a->fail(a, &own);
+}
+
 void ended_remove(struct act *a)
 {
     wish(a, REMOVE);

@@ -18,6 +18,9 @@ void ended_list(struct act *a);
 void ended_output(struct act *a, int stream, uint64_t offset, uint64_t limit);
 /* An act on a process: STALE_SESSION when it belongs to another session. */
 void ended_refuse(struct act *a);
+/* The same for an upload that failed with e, of which nothing more is wanted: instead of ex_fail.  session_id: where
+ * it was tried, NULL: nowhere. */
+void ended_refuse_upload(struct exchange *ex, const char *session_id, const struct sg_error *e);
 /* Removing: what was saved goes, too. */
 void ended_remove(struct act *a);
 
