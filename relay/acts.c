@@ -14,7 +14,6 @@ enum act_kind {
     ACT_REMOVE,
     ACT_INPUT,  /* answers an A line */
     ACT_RESIZE, /* NO_INPUT means no terminal */
-    ACT_ACK,    /* NO_INPUT means no lossless retention */
     ACT_SCOPE,
 };
 
@@ -47,9 +46,6 @@ static void refused(const struct act *act, const struct ask_answer *a, struct sg
         return;
     if (act->kind == ACT_RESIZE && a->line->fail == SG_WF_NO_INPUT)
         sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_STARTED, "the process has no terminal");
-    else if (act->kind == ACT_ACK && a->line->fail == SG_WF_NO_INPUT)
-        sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_STARTED,
-                "nothing waits for an acknowledgement: the retention of the process is not lossless");
     if (a->retried && act->kind >= ACT_INPUT && e->outcome == SG_NOT_STARTED)
         e->outcome = SG_OUTCOME_UNKNOWN; /* the attempt whose answer was lost may have been in time */
 }
@@ -262,7 +258,7 @@ enum sg_code process_ack(struct relay *r, const struct process_target *t, const 
 {
     struct relay_args args = {0};
     numbers(&args, t, "ack", "--stdout", received[0], "--stderr", received[1]);
-    struct act act = {.kind = ACT_ACK, .act_done = done, .arg = arg};
+    struct act act = {.kind = ACT_SCOPE, .act_done = done, .arg = arg};
     return act_on(r, t, &act, &args, false, e);
 }
 

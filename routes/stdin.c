@@ -9,16 +9,24 @@
  */
 #include "routes/handlers.h"
 
+#include "base/buf.h"
 #include "base/core/num.h"
 #include "relay/input.h"
+#include "routes/ended.h"
 #include "routes/process_act.h"
 #include "routes/spec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Without progress for so long the client is told how far it is: nothing is silent for more than 25 s. */
-enum { STALL_MS = 20000 };
+enum {
+    STALL_MS =
+        20000, /* without progress for so long the client is told how far it is: no answer takes longer */
+    HOLD_MAX =
+        512 * 1024, /* what arrives is passed on in pieces of this size, each of which costs a call, … */
+    HOLD_MS = 10,   /* … unless nothing more comes for so long */
+    FIRST_MS = 200, /* a body of unknown length that has not ended by then is a long one */
+};
 
 struct post {
     struct act act;
@@ -38,12 +46,12 @@ struct post {
     bool known;        /* the following were told */
     uint64_t accepted; /* bytes of input that the process has */
     bool closed, unwanted;
-    struct sg_timer *stall;
+    struct sg_timer *stall, *hold;
+    bool flush;         /* what is held goes on, however little it is */
+    struct sg_buf body; /* what is not passed on yet */
     int busy;
     bool done, failed;
     struct sg_error e;
-    size_t len, passed; /* of buf: filled, and given to the writer */
-    char buf[PROCESS_WRITE_MAX];
 };
 
 static void settle(struct post *p);
@@ -53,13 +61,15 @@ static void post_free(struct post *p)
     if (p->writer)
         writer_release(p->writer);
     sg_timer_free(p->stall);
+    sg_timer_free(p->hold);
+    sg_buf_free(&p->body);
     act_free(&p->act);
 }
 
 static void post_fail(struct act *a, const struct sg_error *e)
 {
     if (act_settled(a))
-        ex_fail(a->ex, e);
+        ended_refuse_upload(a->ex, a->session_id, e);
     post_free((struct post *)a);
 }
 
@@ -135,18 +145,26 @@ static size_t give(struct post *p, const char *data, size_t len)
     return taken;
 }
 
-/* What is here goes on, then the body, then its end. */
+static bool whole_given(const struct post *p)
+{
+    return p->body_ended && !p->body.len;
+}
+
+/* What is held goes on, then the body, then its end. */
 static void flow(struct post *p)
 {
     struct sg_error e;
-    p->passed += give(p, p->buf + p->passed, p->len - p->passed);
-    if (!p->writer || p->failed || p->passed < p->len)
+    if (p->body.len && (p->body_ended || p->flush || p->body.len == HOLD_MAX)) {
+        sg_buf_consume(&p->body, give(p, p->body.data, p->body.len));
+        p->flush = p->body.len > 0; /* the rest was to go, too */
+    }
+    if (!p->writer || p->failed)
         return;
-    if (p->body_waits) {
+    if (p->body_waits && p->body.len < HOLD_MAX) {
         p->body_waits = false;
         ex_receive_resume(p->act.ex);
     }
-    if (!p->body_ended || !p->close || p->close_asked)
+    if (!whole_given(p) || !p->close || p->close_asked)
         return;
     p->close_asked = true;
     if (writer_close_input(p->writer, UINT64_MAX, &e))
@@ -182,8 +200,9 @@ static void on_writer_end(void *arg, const struct sg_error *e)
 {
     struct post *p = arg;
     p->busy++;
-    bool all = e->outcome == SG_FINISHED && p->body_ended && p->passed == p->len;
-    if (all && p->placed && e->accepted >= 0) { /* it ended after it had got everything */
+    bool all = e->outcome == SG_FINISHED && whole_given(p);
+    if (all && p->placed && e->accepted >= 0 && (uint64_t)e->accepted >= p->offset + p->given) {
+        /* it ended after it had got everything */
         p->accepted = (uint64_t)e->accepted;
         p->closed = p->close;
         p->done = !p->failed;
@@ -222,19 +241,15 @@ static void open_writer(struct post *p)
     struct writer_spec spec = {
         .session = act_session(&p->act), .id = p->id, .takeover = p->takeover, .sudo = p->sudo};
     p->flowed = true;
-    p->passed = 0;
     p->given = 0;
     p->known = false;
-    p->stall = sg_timer_new(p->act.gw->loop, on_stall, p);
-    p->writer = p->stall ? writer_open(p->act.gw->relay, &spec, &ev, p, &e) : NULL;
-    if (!p->stall)
-        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+    sg_timer_stop(p->hold);
+    p->writer = writer_open(p->act.gw->relay, &spec, &ev, p, &e);
     if (!p->writer) {
         fail(p, &e);
         return;
     }
-    if (p->takeover)
-        writer_claim(p->writer);
+    writer_claim(p->writer); /* while the body comes */
     flow(p);
 }
 
@@ -261,15 +276,29 @@ static bool again_as_root(struct post *p, const struct sg_error *e)
     return true;
 }
 
+/* A process that has ended had got all of it before: sent again, or the answer was lost. */
+static bool had_it_all(const struct post *p)
+{
+    return p->e.code == SG_E_PROCESS_FINISHED && p->placed && p->accepted >= p->offset + p->body.len &&
+           (p->body.len || p->e.outcome == SG_OUTCOME_UNKNOWN);
+}
+
 /* How far the input is belongs to the news that it is over; where it cannot be had, it is left out. */
 static void on_last_look(void *arg, const struct sg_wire_process *list, size_t n, const struct sg_error *e)
 {
     struct post *p = arg;
     if (!returned(p))
         return;
-    if (!e && n)
-        p->e.accepted = (int64_t)(list[0].input < INT64_MAX ? list[0].input : INT64_MAX);
     p->failed = true;
+    if (!e && n) {
+        p->accepted = list[0].input;
+        p->e.accepted = (int64_t)(list[0].input < INT64_MAX ? list[0].input : INT64_MAX);
+        if (had_it_all(p)) {
+            p->failed = false;
+            p->done = true;
+            p->closed = p->close;
+        }
+    }
     settle(p);
 }
 
@@ -313,7 +342,7 @@ static void close_input(struct post *p)
 {
     struct sg_error e;
     struct process_target t = target_of(p);
-    if (process_close_input(p->act.gw->relay, &t, p->offset + p->len, on_closed, p, &e))
+    if (process_close_input(p->act.gw->relay, &t, p->offset + p->body.len, on_closed, p, &e))
         fail(p, &e);
     else
         p->calling = true;
@@ -334,7 +363,7 @@ static void on_written(void *arg, const struct process_input *in, const struct s
         p->closed = in->closed;
         if (in->unwanted && !in->closed)
             takes_none(p);
-        else if (in->accepted < p->offset + p->len)
+        else if (in->accepted < p->offset + p->body.len)
             open_writer(p); /* no room now: it waits for some */
         else if (p->close && !in->closed)
             close_input(p);
@@ -349,7 +378,7 @@ static void write_input(struct post *p)
 {
     struct sg_error e;
     struct process_target t = target_of(p);
-    if (process_write(p->act.gw->relay, &t, p->offset, p->buf, p->len, on_written, p, &e))
+    if (process_write(p->act.gw->relay, &t, p->offset, p->body.data, p->body.len, on_written, p, &e))
         fail(p, &e);
     else
         p->calling = true;
@@ -357,7 +386,7 @@ static void write_input(struct post *p)
 
 static void act_at_offset(struct post *p)
 {
-    if (p->len) {
+    if (p->body.len) {
         write_input(p);
     } else if (p->close) {
         close_input(p);
@@ -422,7 +451,7 @@ static void send_body(struct post *p)
         (void)sg_fail(&e, SG_E_WRITER_EXISTS, SG_NOT_SENT,
                       "another client of this gateway writes to the process");
         fail(p, &e);
-    } else if (p->offset_given && (p->len || p->close)) {
+    } else if (p->offset_given && (p->body.len || p->close)) {
         act_at_offset(p);
     } else if (process_status(p->act.gw->relay, &s, p->id, 0, on_status, p, &e)) {
         fail(p, &e);
@@ -433,22 +462,53 @@ static void send_body(struct post *p)
 
 /* ---- the body ---- */
 
+static void on_hold(void *arg)
+{
+    struct post *p = arg;
+    p->busy++;
+    p->flush = true;
+    if (p->flowed)
+        flow(p);
+    else if (!p->body_ended)
+        open_writer(p);
+    p->busy--;
+    settle(p);
+}
+
+/* Takes what there is room for. */
+static size_t hold(struct post *p, const char *data, size_t len)
+{
+    struct sg_error e;
+    size_t room = (p->flowed ? HOLD_MAX : PROCESS_WRITE_MAX) - p->body.len;
+    size_t n = len < room ? len : room;
+    if (n && !sg_buf_add(&p->body, data, n)) {
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "no memory for the input");
+        fail(p, &e);
+        return 0;
+    }
+    if (p->flowed)
+        flow(p);
+    else if (n < len)
+        open_writer(p);
+    return n;
+}
+
 static size_t on_body(void *arg, const char *data, size_t len)
 {
     struct post *p = arg;
-    size_t taken = 0;
+    size_t taken = 0, n;
+    bool first = !p->body.len;
     p->busy++;
-    if (!p->flowed) {
-        size_t room = sizeof p->buf - p->len;
-        taken = len < room ? len : room;
-        memcpy(p->buf + p->len, data, taken);
-        p->len += taken;
-        if (taken < len)
-            open_writer(p);
-    }
-    if (p->flowed && p->passed == p->len)
-        taken += give(p, data + taken, len - taken);
+    p->body_waits = false;
+    do {
+        n = hold(p, data + taken, len - taken);
+        taken += n;
+    } while (n && taken < len && !p->failed);
     p->body_waits = taken < len;
+    if (p->body.len && p->flowed && !p->flush)
+        sg_timer_start(p->hold, HOLD_MS);
+    else if (first && !p->flowed && p->act.ex->content_length < 0)
+        sg_timer_start(p->hold, FIRST_MS);
     p->busy--;
     settle(p);
     return taken;
@@ -459,6 +519,7 @@ static void on_body_end(void *arg)
     struct post *p = arg;
     p->busy++;
     p->body_ended = true;
+    sg_timer_stop(p->hold);
     if (p->flowed)
         flow(p);
     else
@@ -471,8 +532,8 @@ static void on_body_end(void *arg)
 
 static bool complete(const struct post *p)
 {
-    return p->writer && p->known && p->body_ended && p->passed == p->len &&
-           p->accepted >= p->offset + p->given && (p->close ? p->closed : true);
+    return p->writer && p->known && whole_given(p) && p->accepted >= p->offset + p->given &&
+           (p->close ? p->closed : true);
 }
 
 static void settle(struct post *p)
@@ -512,7 +573,7 @@ static void post_go(struct act *a)
     p->busy++;
     if (!p->receiving) {
         p->receiving = true;
-        if (p->takeover || a->ex->content_length > (int64_t)sizeof p->buf)
+        if (p->takeover || a->ex->content_length > PROCESS_WRITE_MAX)
             open_writer(p); /* it refuses before a long body is on its way */
         if (!p->failed)
             ex_receive(a->ex, &sink, p);
@@ -558,6 +619,14 @@ void route_process_stdin(struct exchange *ex)
         return;
     if (parse(ex, p, &e)) {
         act_fail(&p->act, &e);
+        return;
+    }
+    sg_buf_init(&p->body, HOLD_MAX);
+    p->stall = sg_timer_new(p->act.gw->loop, on_stall, p);
+    p->hold = sg_timer_new(p->act.gw->loop, on_hold, p);
+    if (!p->stall || !p->hold) {
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+        post_fail(&p->act, &e);
         return;
     }
     memcpy(p->id, ex->params[1], strlen(ex->params[1]) + 1);

@@ -71,6 +71,8 @@ json_t *problem_json(const struct sg_error *e, const char *instance, const char 
     bad |= add_text(doc, "errno", e->errno_name);
     if (e->oldest >= 0)
         bad |= json_object_set_new(doc, "oldest", json_integer(e->oldest));
+    if (e->accepted >= 0)
+        bad |= json_object_set_new(doc, "accepted", json_integer(e->accepted));
     bad |= add_text(doc, "request_id", request_id);
     bad |= add_upstream(doc, e);
     if (bad) {

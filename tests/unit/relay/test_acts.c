@@ -313,13 +313,9 @@ static void test_acts_of_terminals_and_scopes(void **state)
     assert_int_equal(process_resize(relay, &target, 0, 24, on_act, &r, &r.e), SG_E_INVALID_FIELD);
     assert_int_equal(process_resize(relay, &target, 80, 1001, on_act, &r, &r.e), SG_E_INVALID_FIELD);
     assert_int_equal(process_cancel(relay, &target, 65, 0, on_act, &r, &r.e), SG_E_INVALID_FIELD);
-    /* what has no terminal, and what waits for nobody */
+    /* what has no terminal */
     fake.act_error = (struct sg_wire_line){.kind = SG_WIRE_ERROR, .fail = SG_WF_NO_INPUT};
     assert_int_equal(process_resize(relay, &target, 80, 24, on_act, &r, &r.e), SG_OK);
-    assert_true(fake_until(&fake, &r.done));
-    assert_int_equal(r.e.code, SG_E_UNSUPPORTED);
-    r = (struct result){0};
-    assert_int_equal(process_ack(relay, &target, (const uint64_t[2]){1, 1}, on_act, &r, &r.e), SG_OK);
     assert_true(fake_until(&fake, &r.done));
     assert_int_equal(r.e.code, SG_E_UNSUPPORTED);
 }
