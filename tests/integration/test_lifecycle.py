@@ -123,8 +123,8 @@ def test_stop_ends_processes_and_keeps_files_C2(api):
     record = api.resume(box)
     assert record["resumed"] is True
     assert api.file(box, "dir/deep/file") == b"\0\xff"
-    api.refused("GET", f"/v1/sandboxes/{box}/processes/{pid}", 404, "process_not_found")
-    api.refused("GET", f"/v1/sandboxes/{box}/processes/{pid}", 409, "stale_session", params={"session": old})
+    assert api.process(box, pid)["state"] == "ended_by_session" and api.process(box, pid)["session_id"] == old
+    api.refused("POST", f"/v1/sandboxes/{box}/processes/{pid}/signal", 409, "stale_session", json={"signal": 9})
     assert api.run(box, shell="pgrep -c sleep || true")["out"] == b"0\n"
     assert api.resume(box)["resumed"] is False
 
