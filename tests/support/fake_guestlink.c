@@ -26,6 +26,12 @@ struct fake_call {
     struct sg_wire_line line; /* refused by on_line: comes again */
     unsigned char data[SG_WIRE_DATA_MAX];
     bool have_line;
+    struct fake_watched {
+        char id[SG_WIRE_ID_MAX + 1];
+        uint64_t pos[2];
+        bool told;
+    } watched[FAKE_WATCHED];
+    int nwatched;
 };
 
 uint64_t fake_random(struct fake *f, uint64_t below)
@@ -420,6 +426,40 @@ static void step_status(struct fake_call *c)
         finish_kind(c, SG_WIRE_OK);
 }
 
+/* Each is told of once, when it has something new. */
+static void step_watch(struct fake_call *c)
+{
+    struct fake *f = c->f;
+    bool left = false;
+    if (fake_chance(f, f->faults.cut)) {
+        cut(c);
+        return;
+    }
+    for (int i = 0; i < c->nwatched; i++) {
+        struct fake_watched *w = &c->watched[i];
+        struct fake_proc *p = fake_find(f, w->id);
+        if (p)
+            live(f, p);
+        bool news = !p || !p->exists || p->exited || p->written[0] > w->pos[0] || p->written[1] > w->pos[1];
+        left = left || (!news && !w->told);
+        if (!news || w->told)
+            continue;
+        w->told = true;
+        c->line = (struct sg_wire_line){.kind = SG_WIRE_PROCESS};
+        if (p && p->exists)
+            fill(p, &c->line.process, true);
+        else
+            c->line.process.state = SG_PS_NOT_STARTED;
+        memcpy(c->line.process.id, w->id, sizeof w->id);
+        (void)deliver(c);
+        return;
+    }
+    if (!left)
+        finish_kind(c, SG_WIRE_MORE);
+    else
+        c->waiting = true; /* fake_wake */
+}
+
 static void step_remove(struct fake_call *c)
 {
     struct fake_proc *p = fake_find(c->f, c->id);
@@ -527,6 +567,9 @@ static void step(struct fake_call *c)
     case V_ACT:
         step_act(c);
         break;
+    case V_WATCH:
+        step_watch(c);
+        break;
     case V_OTHER:
         finish_fail(c, SG_WF_USAGE);
         break;
@@ -535,6 +578,7 @@ static void step(struct fake_call *c)
 
 static void call_free(struct fake_call *c)
 {
+    c->f->watching -= c->nwatched;
     struct fake_call **at = &c->f->all;
     while (*at != c)
         at = &(*at)->next;
@@ -572,8 +616,8 @@ void fake_wake(struct fake *f)
 
 static enum fake_verb verb_of(const char *s)
 {
-    static const char *const names[] = {"run",    "start",  "follow", "status", "list",
-                                        "signal", "settle", "remove", "commit", "unlink-upload"};
+    static const char *const names[] = {"run",    "start",  "follow", "status",        "list", "signal",
+                                        "settle", "remove", "commit", "unlink-upload", "watch"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], s))
             return (enum fake_verb)i;
@@ -582,6 +626,17 @@ static enum fake_verb verb_of(const char *s)
         if (!strcmp(acts[i], s))
             return V_ACT;
     return V_OTHER;
+}
+
+static void parse_watched(struct fake_call *c, const char *const *args)
+{
+    for (; args[0] && args[1] && args[2] && c->nwatched < FAKE_WATCHED; args += 3) {
+        struct fake_watched *w = &c->watched[c->nwatched++];
+        (void)snprintf(w->id, sizeof w->id, "%s", args[0]);
+        w->pos[0] = strtoull(args[1], NULL, 10);
+        w->pos[1] = strtoull(args[2], NULL, 10);
+    }
+    c->f->watching += c->nwatched;
 }
 
 static void parse_args(struct fake_call *c, const char *const *args)
@@ -594,7 +649,12 @@ static void parse_args(struct fake_call *c, const char *const *args)
         if (n < sizeof f->last_args)
             n += (size_t)snprintf(f->last_args + n, sizeof f->last_args - n, "%s ", args[i]);
     }
-    for (size_t i = 1; args[i] && strcmp(args[i], "--") != 0; i++) {
+    for (size_t i = 1; args[i]; i++) {
+        if (!strcmp(args[i], "--")) {
+            if (c->verb == V_WATCH)
+                parse_watched(c, args + i + 1);
+            break;
+        }
         const char *v = args[i + 1] ? args[i + 1] : "";
         if (!strcmp(args[i], "--id"))
             (void)snprintf(c->id, sizeof c->id, "%s", v);

@@ -6,7 +6,7 @@
 
 #include "guestlink/guestlink.h"
 
-enum { FAKE_PROCS = 8, FAKE_VERBS = 16 };
+enum { FAKE_PROCS = 8, FAKE_VERBS = 16, FAKE_WATCHED = 16 };
 
 struct fake_proc {
     bool exists, tombstone, exited;
@@ -62,6 +62,7 @@ struct fake {
     /* what was seen */
     int calls[FAKE_VERBS]; /* by fake_verb */
     int live, cancelled;
+    int watching;         /* processes in the watch calls that stand */
     char last_args[1024]; /* joined by spaces */
     uint64_t asked[2];    /* offsets of the last follow */
     struct fake_call *all;
@@ -78,6 +79,7 @@ enum fake_verb {
     V_REMOVE,
     V_COMMIT,
     V_UNLINK,
+    V_WATCH,
     V_OTHER,
     V_ACT
 };

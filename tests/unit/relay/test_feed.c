@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "relay/feed.h"
 #include "relay/feed_impl.h"
 #include "tests/unit/relay/fixture.h"
@@ -176,7 +177,7 @@ static struct fake_faults faults_of(struct fake *f)
 static void test_random_readers(void **state)
 {
     (void)state;
-    for (int round = 0; round < 25; round++) {
+    for (int round = 0; round < 12; round++) {
         struct fake_proc *p =
             fake_proc(&fake, "p1", fake_random(&fake, 3000000), fake_random(&fake, 400000), true);
         struct client c[6] = {0};
@@ -586,15 +587,174 @@ static void test_ceiling(void **state)
         assert_false(c[i].wrong || c[i].failed);
 }
 
+/* ---- quiet processes ---- */
+
+static void short_quiet(void)
+{
+    struct relay_limits l = {.give_up_ms = 5000, .backoff_max_ms = 4, .quiet_ms = 20, .linger_ms = 10};
+    relay_set_limits(relay, &l);
+}
+
+static void until_watched(int n)
+{
+    while (fake.watching != n || fake.live != 1)
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+}
+
+/* Many quiet processes cost one upstream stream; what one of them says then arrives, and its end. */
+static void test_quiet_together(void **state)
+{
+    (void)state;
+    struct client c[7] = {0};
+    struct fake_proc *p[7];
+    short_quiet();
+    for (int i = 0; i < 7; i++) {
+        char id[8] = {'q', (char)('0' + i)};
+        p[i] = fake_proc(&fake, id, 1000, 500, true);
+        p[i]->hold = true;
+        p[i]->written[0] = (uint64_t)i;
+        come(&c[i], p[i], NULL);
+    }
+    until_watched(7);
+    assert_in_range(fake.calls[V_WATCH], 1, 4);
+    int follows = fake.calls[V_FOLLOW];
+    assert_int_equal(follows, 7);
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(c[i].pos[0], i);
+    p[3]->written[1] = 5; /* a byte of one: it follows again, the others stay */
+    fake_wake(&fake);
+    while (c[3].pos[1] < 5)
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+    assert_int_equal(fake.calls[V_FOLLOW], follows + 1);
+    for (int i = 0; i < 7; i++)
+        p[i]->hold = false;
+    fake_wake(&fake);
+    turns_until_all_ended(c, 7);
+    for (int i = 0; i < 7; i++) {
+        assert_false(c[i].wrong || c[i].failed);
+        assert_int_equal(c[i].given, 1500);
+        assert_int_equal(c[i].hellos, 1);
+        leave(&c[i]);
+    }
+    while (fake.live)
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+}
+
+/* Whatever becomes of the watch calls, nothing is missed. */
+static void test_quiet_random(void **state)
+{
+    (void)state;
+    short_quiet();
+    struct relay_limits l = {.give_up_ms = 5000, .backoff_max_ms = 2, .quiet_ms = 2, .linger_ms = 10};
+    relay_set_limits(relay, &l);
+    for (int round = 0; round < 12; round++) {
+        struct client c[4] = {0};
+        struct fake_proc *p[4];
+        fake.write_max = 300;
+        for (int i = 0; i < 4; i++) {
+            char id[8] = {'q', (char)('0' + i)};
+            p[i] = fake_proc(&fake, id, 1 + fake_random(&fake, 20000), fake_random(&fake, 5000), true);
+            p[i]->hold = true;
+            come(&c[i], p[i], NULL);
+        }
+        fake.faults = (struct fake_faults){.cut = (int)fake_random(&fake, 100),
+                                           .refuse = (int)fake_random(&fake, 100),
+                                           .more = (int)fake_random(&fake, 60)};
+        for (bool all = false; !all;) {
+            int i = (int)fake_random(&fake, 4);
+            p[i]->hold = false;
+            fake_wake(&fake);
+            fake_turns(&fake, (int)fake_random(&fake, 4));
+            p[i]->hold = true;
+            int64_t until = sg_mono_ms() + (int64_t)fake_random(&fake, 6);
+            while (sg_mono_ms() < until)
+                fake_turns(&fake, 1);
+            all = true;
+            for (int k = 0; k < 4; k++)
+                all = all && c[k].ended;
+        }
+        for (int i = 0; i < 4; i++) {
+            assert_false(c[i].wrong || c[i].failed);
+            assert_int_equal(c[i].pos[0], p[i]->total[0]);
+            assert_int_equal(c[i].pos[1], p[i]->total[1]);
+            leave(&c[i]);
+            fixture_forget(p[i]);
+        }
+        fake_turns(&fake, 3);
+    }
+    assert_true(fake.calls[V_WATCH] > 20);
+}
+
+/* Who waits for echoes keeps a stream of its own, also who comes when it is quiet already. */
+static void test_lively(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "t", 1000, 0, true);
+    struct follow_spec lively = {.only = -1, .lively = true};
+    struct client a = {0}, b = {0};
+    short_quiet();
+    p->hold = true;
+    come(&a, p, &lively);
+    int64_t until = sg_mono_ms() + 100;
+    while (sg_mono_ms() < until)
+        fake_turns(&fake, 1);
+    assert_int_equal(fake.calls[V_WATCH], 0);
+    gone(&a);
+    come(&b, p, NULL);
+    until_watched(1);
+    come(&a, p, &lively);
+    fake_turns(&fake, 3);
+    assert_int_equal(fake.watching, 0);
+    assert_int_equal(fake.live, 1);
+    p->hold = false;
+    fake_wake(&fake);
+    turns_until_all_ended(&a, 1);
+    turns_until_all_ended(&b, 1);
+    assert_false(a.wrong || b.wrong || a.failed || b.failed);
+    leave(&a);
+    leave(&b);
+}
+
+/* The session ends while all is quiet: everybody hears that, without asking for each. */
+static void test_quiet_session_ends(void **state)
+{
+    (void)state;
+    struct client c[3] = {0};
+    short_quiet();
+    for (int i = 0; i < 3; i++) {
+        char id[8] = {'q', (char)('0' + i)};
+        struct fake_proc *p = fake_proc(&fake, id, 1000, 500, true);
+        p->hold = true;
+        come(&c[i], p, NULL);
+    }
+    until_watched(3);
+    int follows = fake.calls[V_FOLLOW];
+    fake.faults.cut = 1000;
+    fake.refuse_all = SG_E_STALE_SESSION;
+    fake_wake(&fake);
+    turns_until_all_ended(c, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_true(c[i].failed);
+        assert_int_equal(c[i].e.code, SG_E_STALE_SESSION);
+        leave(&c[i]);
+    }
+    assert_int_equal(fake.calls[V_FOLLOW], follows);
+}
+
 /* The relay goes: everything ends with DRAINING. */
 static void test_draining(void **state)
 {
     (void)state;
     struct fake_proc *p = fake_proc(&fake, "d", 10, 0, true);
     p->hold = true;
-    struct client a = {.close_in_end = true}, b = {0};
-    come(&a, p, NULL);
-    come(&b, p, NULL);
+    struct client a = {.close_in_end = true}, b = {0}, q = {.close_in_end = true};
+    short_quiet();
+    come(&q, p, NULL);
+    until_watched(1);
+    struct fake_proc *other = fake_proc(&fake, "e", 10, 0, true);
+    other->hold = true;
+    come(&a, other, NULL);
+    come(&b, other, NULL);
     fake_turns(&fake, 5);
     relay_free(relay);
     relay = NULL;
@@ -602,8 +762,10 @@ static void test_draining(void **state)
     assert_int_equal(a.e.code, SG_E_DRAINING);
     assert_int_equal(b.e.code, SG_E_DRAINING);
     b.r = NULL;
+    assert_true(q.ended);
     leave(&a);
     leave(&b);
+    leave(&q);
 }
 
 int main(void)
@@ -622,6 +784,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_linger, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ceiling, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_quiet_together, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_quiet_random, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lively, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_quiet_session_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_draining, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
