@@ -1,4 +1,5 @@
 #include "vercel/impl.h"
+#include "vercel/wsock.h"
 
 #include "base/buf.h"
 
@@ -102,6 +103,10 @@ static bool set_strings(struct vercel_client *c, const struct vercel_config *con
         c->base_url[n - 1] = '\0';
     if (config->project_id && *config->project_id && !(c->project_id = strdup(config->project_id)))
         return false;
+    if (config->proxy && *config->proxy && !(c->proxy = strdup(config->proxy)))
+        return false;
+    if (config->ca_bundle && *config->ca_bundle && !(c->ca_bundle = strdup(config->ca_bundle)))
+        return false;
     if (!config->team_id || !*config->team_id)
         return true;
     struct sg_buf q;
@@ -114,11 +119,14 @@ static bool set_strings(struct vercel_client *c, const struct vercel_config *con
 
 static void client_free(struct vercel_client *c)
 {
+    wsock_pool_free(c->wsocks);
     vt_free(c->transport);
     sg_secret_free(c->auth);
     free(c->base_url);
     free(c->team_query);
     free(c->project_id);
+    free(c->proxy);
+    free(c->ca_bundle);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -141,14 +149,17 @@ enum sg_code vercel_client_new(struct sg_loop *loop, const struct vercel_config 
     c->retry_budget_ms = config->retry_budget_ms > 0 ? config->retry_budget_ms : DEFAULT_BUDGET_MS;
     TAILQ_INIT(&c->calls);
     TAILQ_INIT(&c->waits);
+    TAILQ_INIT(&c->terminals);
     pthread_mutex_init(&c->lock, NULL);
+    if (!set_strings(c, config))
+        goto out;
     const struct vt_config vc = {
-        .proxy = config->proxy && *config->proxy ? config->proxy : NULL,
-        .ca_bundle = config->ca_bundle && *config->ca_bundle ? config->ca_bundle : NULL,
+        .proxy = c->proxy,
+        .ca_bundle = c->ca_bundle,
         .connect_timeout_ms =
             config->connect_timeout_ms > 0 ? (long)config->connect_timeout_ms : DEFAULT_CONNECT_MS,
     };
-    if (!set_strings(c, config) || !set_auth(c, token) || !(c->transport = vt_new(loop, &vc)))
+    if (!set_auth(c, token) || !(c->transport = vt_new(loop, &vc)))
         goto out;
     code = SG_OK;
 out:
@@ -178,6 +189,7 @@ void vercel_client_free(struct vercel_client *c)
     if (!c)
         return;
     c->closing = true;
+    vercel_terminals_end(c);
     vercel_call_end_all(c);
     vercel_waits_end(c);
     client_free(c);

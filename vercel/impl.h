@@ -20,6 +20,7 @@ enum {
 
 TAILQ_HEAD(vercel_call_list, vercel_call);
 TAILQ_HEAD(vercel_wait_list, vercel_wait);
+TAILQ_HEAD(vercel_terminal_list, vercel_interactive);
 
 struct vercel_client {
     struct sg_loop *loop;
@@ -27,11 +28,14 @@ struct vercel_client {
     char *base_url;   /* without trailing slash */
     char *team_query; /* "teamId=…", encoded; NULL: none */
     char *project_id;
+    char *proxy, *ca_bundle; /* NULL: none, the system's */
     int64_t timeout_ms, retry_budget_ms;
     int retries;
     struct sg_secret *auth;              /* the whole Authorization header line */
     struct curl_slist common_headers[2]; /* the shared tail of every request's list */
     struct vercel_call_list calls;       /* not yet ended */
+    struct vercel_terminal_list terminals;
+    struct wsock_pool *wsocks; /* made with the first terminal */
     bool closing;
     _Atomic uint64_t attempts;
     pthread_mutex_t lock; /* guards waits */
@@ -59,6 +63,7 @@ void vercel_call_on_gone(struct vercel_call *call, void (*gone)(void *arg), void
 bool vercel_command_path(struct sg_buf *path, const char *session_id, const char *command_id,
                          const char *rest);
 void vercel_call_end_all(struct vercel_client *c);
+void vercel_terminals_end(struct vercel_client *c);
 struct vercel_client *vercel_call_client(struct vercel_call *call);
 /* Upstream's request id of the answer being received; "" when none. */
 const char *vercel_call_request_id(const struct vercel_call *call);

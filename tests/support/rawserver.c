@@ -283,6 +283,16 @@ bool raw_read(struct raw_conn *c, struct raw_request *out)
     return true;
 }
 
+size_t raw_receive(struct raw_conn *c, void *buf, size_t cap)
+{
+    if (!c->len && !more(c))
+        return 0;
+    size_t n = c->len < cap ? c->len : cap;
+    memcpy(buf, c->in, n);
+    drop(c, n);
+    return n;
+}
+
 /* ---- sending ---- */
 
 bool raw_send(struct raw_conn *c, const void *data, size_t len)

@@ -37,6 +37,8 @@ bool raw_at_gate(struct raw_conn *c); /* false: the server is stopping */
 
 /* False when the peer is gone. The request's memory lasts until the next call on this connection. */
 bool raw_read(struct raw_conn *c, struct raw_request *out);
+/* Bytes that are no request, what was read beyond the last one first; 0 when the peer is gone. */
+size_t raw_receive(struct raw_conn *c, void *buf, size_t cap);
 bool raw_send(struct raw_conn *c, const void *data, size_t len);
 bool raw_sends(struct raw_conn *c, const char *text);
 /* One byte at a time, each in a packet of its own. */
