@@ -20,7 +20,17 @@ static void check_spec(const struct spec *s, enum spec_form form)
             abort();
     if (n > SPEC_ARGS_MAX || s->timeout_ms < 0 || s->timeout_ms > SPEC_TIMEOUT_MAX_MS)
         abort();
-    if (form == SPEC_RUN && (s->wait_ms < 0 || s->wait_ms > SPEC_WAIT_MAX_MS || s->max_output < 0))
+    if (form == SPEC_RUN && (s->wait_ms < 0 || s->wait_ms > SPEC_WAIT_MAX_MS || s->max_output < -1))
+        abort();
+    if (s->input_len > PROCESS_INPUT_MAX || (s->input_len && !s->input) || (s->input && form != SPEC_RUN))
+        abort();
+    if (!s->cols != !s->rows || s->cols > PROCESS_SIDE_MAX || s->rows > PROCESS_SIDE_MAX ||
+        (s->cols && !s->input_open))
+        abort();
+    if (s->cols && !json_is_string(json_object_get(s->env, "TERM")))
+        abort();
+    if (s->lease_ms < 0 || s->lease_ms > SPEC_LEASE_MAX_MS || s->unattended_ms < 0 ||
+        s->unattended_ms > SPEC_LEASE_MAX_MS || (s->lease_ms && s->lease_ms < SPEC_LEASE_MIN_MS))
         abort();
 }
 
@@ -48,6 +58,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     } else if (e.outcome != SG_NOT_SENT) {
         abort();
     }
+    int64_t ms;
+    unsigned side[2];
+    (void)!spec_lease(json_object_get(body, "lease"), "/lease", &ms, &e);
+    (void)!spec_on_disconnect(json_object_get(body, "on_disconnect"), "/on_disconnect", &ms, &e);
+    if (!spec_size(body, "", &side[0], &side[1], &e) && (side[0] < 1 || side[1] < 1))
+        abort();
     int number;
     (void)!spec_signal(json_object_get(body, "signal"), "/signal", &number, &e);
     json_decref(body);
