@@ -1,5 +1,5 @@
 /* The cross-built helper under qemu-user.  The programs it starts are this machine's. */
-#include "harness.h"
+#include "talk.h"
 
 #include "guest/guest_blob.h"
 
@@ -56,6 +56,39 @@ static void commits(void **state)
     assert_error(&a, SG_WF_FILE, "EEXIST");
 }
 
+/* Carriers, acts, terminals and watching: sockets, notifications and terminal calls of the other machine. */
+static void carries_input(void **state)
+{
+    (void)state;
+    static struct talk t;
+    struct answer a = guest("start", "--session", "s", "--id", "cat", "--spec", "h", "--input-open",
+                            "--input-data", "YWJj", "--", "/bin/cat", NULL);
+    assert_int_equal(a.last.kind, SG_WIRE_OK);
+    a = guest("write", "--session", "s", "--id", "cat", "--offset", "3", "--data", "ZGVm", NULL);
+    assert_int_equal(a.first.accepted, 6);
+    talk_open(&t, "input", "--session", "s", "--id", "cat", NULL);
+    struct sg_wire_line l = talk_line(&t);
+    assert_true(l.kind == SG_WIRE_CARRIER && l.accepted == 6);
+    talk_send(&t, "D\0\0\0\0\0\0\0\6\0\0\0\3ghiC\0\0\0\0\0\0\0\11", 13 + 3 + 9);
+    talk_close_input(&t);
+    while ((l = talk_line(&t)).kind == SG_WIRE_ACCEPTED)
+        continue;
+    assert_true(l.kind == SG_WIRE_OK || (l.kind == SG_WIRE_ERROR && l.fail == SG_WF_FINISHED));
+    (void)talk_end(&t);
+    a = guest("follow", "--session", "s", "--id", "cat", NULL);
+    assert_text(&a, 0, "abcdefghi");
+    assert_int_equal(a.last.kind, SG_WIRE_EXIT);
+    answer_free(&a);
+    a = guest("run", "--session", "s", "--id", "tty", "--spec", "h", "--pty", "80x25", "--", "/bin/sh", "-c",
+              "stty size; tty >/dev/null && exit 5", NULL);
+    assert_text(&a, 0, "25 80\r\n");
+    assert_true(a.terminal && a.last.process.value == 5);
+    answer_free(&a);
+    a = guest("watch", "--session", "s", "--", "tty", "0", "0", "none", "0", "0", NULL);
+    assert_int_equal(a.processes, 2);
+    assert_int_equal(a.last.kind, SG_WIRE_MORE);
+}
+
 /* The very bytes that the gateway carries. */
 static void the_carried_one_runs(void **state)
 {
@@ -78,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_and_follows),
+        cmocka_unit_test(carries_input),
         cmocka_unit_test(commits),
         cmocka_unit_test(the_carried_one_runs),
     };
