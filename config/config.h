@@ -20,6 +20,8 @@ struct config {
     int64_t workers;
     int64_t idle_timeout_ms; /* of a keep-alive connection */
     int64_t drain_timeout_ms;
+    int64_t ping_ms;       /* to WebSocket clients */
+    int64_t proxy_idle_ms; /* after which proxies in front cut; 0: none does */
     char *log_level;
     char *log_format; /* json, text */
     /* [auth] */

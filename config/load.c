@@ -402,6 +402,18 @@ static void load_value_files(struct loader *l)
     }
 }
 
+/* A period that is half of the limit or more meets it as soon as one beat is late or lost. */
+static void check_period(struct loader *l, int index, int64_t period_ms)
+{
+    if (l->code || !l->c->proxy_idle_ms || period_ms < (l->c->proxy_idle_ms + 1) / 2)
+        return;
+    char where[200];
+    origin(l, l->set_by[index], index, where, sizeof where);
+    l->code = sg_fail(l->e, SG_E_INVALID_FIELD, SG_NOT_SENT,
+                      "%s: %lld is not less than half of server.proxy_idle_ms, %lld", where,
+                      (long long)period_ms, (long long)l->c->proxy_idle_ms);
+}
+
 enum sg_code config_load(const char *path, const struct config_override *overrides, size_t n,
                          struct config **out, struct sg_error *e)
 {
@@ -426,6 +438,8 @@ enum sg_code config_load(const char *path, const struct config_override *overrid
         load_override(l, &overrides[i]);
     if (!l->code)
         load_value_files(l);
+    check_period(l, OPT_server_ping_ms, c->ping_ms);
+    check_period(l, OPT_relay_keepalive_ms, c->keepalive_ms);
     enum sg_code code = l->code;
     free(l);
     if (code)

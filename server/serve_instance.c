@@ -112,6 +112,7 @@ static bool listen_now(struct instance *in, int *exit_code)
         .max_json_body = (size_t)c->max_json_body,
         .workers = (unsigned)c->workers,
         .idle_timeout_ms = (uint64_t)c->idle_timeout_ms,
+        .ws_ping_ms = (uint64_t)c->ping_ms,
         .routes = routes,
         .routes_count = routes_count,
     };

@@ -351,6 +351,28 @@ static void example_file_loads(void **state)
     sg_buf_free(&b);
 }
 
+/* P39 */
+static void pings_come_more_than_twice_per_idle_limit(void **state)
+{
+    (void)state;
+    struct config *c;
+    struct sg_error e;
+    assert_int_equal(load_text("[server]\nping_ms = 29999\n", &c, &e), SG_OK);
+    config_free(c);
+    assert_int_not_equal(load_text("[server]\nworkers = 3\nping_ms = 30000\n", &c, &e), SG_OK);
+    assert_non_null(
+        strstr(e.detail, "c.ini:3: ping_ms: 30000 is not less than half of server.proxy_idle_ms, 60000"));
+    assert_int_not_equal(load_text("[server]\nproxy_idle_ms = 40000\n", &c, &e), SG_OK);
+    assert_string_equal(
+        e.detail, "default of server.ping_ms: 20000 is not less than half of server.proxy_idle_ms, 40000");
+    assert_int_not_equal(
+        load_text("[server]\nproxy_idle_ms = 9001\nping_ms = 4500\n[relay]\nkeepalive_ms = 4501\n", &c, &e),
+        SG_OK);
+    assert_non_null(strstr(e.detail, "c.ini:5: keepalive_ms: 4501 is not less than half"));
+    assert_int_equal(load_text("[server]\nproxy_idle_ms = 0\nping_ms = 600000\n", &c, &e), SG_OK);
+    config_free(c);
+}
+
 static void help_names_every_option(void **state)
 {
     (void)state;
@@ -384,6 +406,7 @@ int main(void)
         T(secrets_stay_out_of_errors),
         T(example_file_matches_the_table),
         T(example_file_loads),
+        T(pings_come_more_than_twice_per_idle_limit),
         T(help_names_every_option),
 #undef T
     };
