@@ -9,6 +9,7 @@ static void on_bury(struct sg_grave *grave)
     struct carrier *c = (struct carrier *)((char *)grave - offsetof(struct carrier, grave));
     sg_buf_free(&c->queue);
     sg_buf_free(&c->in.flight);
+    carrier_socket_free(c->spent);
     free(c);
 }
 
@@ -154,7 +155,7 @@ oom:
 
 size_t carrier_queued(const struct carrier *c)
 {
-    return c->queue.len + c->in.flight.len;
+    return c->queue.len + c->in.flight.len + carrier_socket_queued(c);
 }
 
 size_t carrier_send(struct carrier *c, const void *data, size_t len)

@@ -53,7 +53,8 @@ struct carrier {
     struct sg_error late;
 
     struct carrier_stdin in;
-    struct carrier_socket *sock; /* NULL: by stdin */
+    struct carrier_socket *sock;  /* NULL: by stdin */
+    struct carrier_socket *spent; /* one that is over, to be freed with the carrier */
     struct sg_grave grave;
 };
 
@@ -79,6 +80,8 @@ bool carrier_socket_may(const struct carrier *c);
 SG_MUST_CHECK enum sg_code carrier_socket_begin(struct carrier *c, struct sg_error *e);
 void carrier_socket_push(struct carrier *c);
 void carrier_socket_drop(struct carrier *c);
+size_t carrier_socket_queued(const struct carrier *c);
+void carrier_socket_free(struct carrier_socket *s); /* NULL is fine */
 /* Nothing came in time: true when the other transport has been taken instead. */
 bool carrier_socket_late(struct carrier *c);
 
