@@ -1,11 +1,10 @@
 """What users of such systems ran into with streams, each as a test of its own.  (Those that other files prove are named
 there.)  The slow ones run with their real times in `make test-long` (SANDGATE_LONG) and scaled here."""
 import concurrent.futures
-import json
 import os
 import random
 import socket
-import struct
+import subprocess
 import threading
 import time
 
@@ -14,7 +13,7 @@ import pytest
 from client import Client
 from edges import address, nginx
 from exact import TRANSPORTS, Cut, Endpoint, Reader, WebSocket, outcome
-from harness import PATIENCE, Process, until
+from harness import PATIENCE, Process, binary, clean_env, until
 
 LONG = "SANDGATE_LONG" in os.environ
 MIB = 1 << 20
@@ -198,39 +197,33 @@ def test_a_stream_that_ends_without_an_exit_says_why_P11(api, box, transport):
 # ---- P12: one reader that does not read ----
 
 
-def test_a_dead_subscriber_delays_nobody_P12(api, box):
-    """A never reads; B has 1 MiB within a second while A is stuck.  (How A is closed: the long form, and unit tests.)"""
-    pid = api.start(box, shell="head -c 33554432 /dev/zero; while [ ! -e go ]; do sleep 0.05; done; head -c 1048576 /dev/zero; exit 6",
-                    retention={"bytes": 64 * MIB})
-    a = WebSocket(endpoint(api), f"/v1/sandboxes/{box}/processes/{pid}/attach", {}, "sandgate.v1", receive_buffer=4096)
-    stuck_since = time.monotonic()
-    r = reader(api, box, pid)
-    r.connect("websocket", drop_bytes=32 * MIB)
-    assert len(r.data["stdout"]) == 32 * MIB
-    told = threading.Event()
-
-    def follow():
-        r.connect("websocket")
-        told.set()
-
-    follower = threading.Thread(target=follow)
-    follower.start()
-    threading.Event().wait(0.5)  # B is attached again and waits; it matters not if not
-    api.put(box, "go", b"")
-    start = time.monotonic()
-    assert told.wait(PATIENCE)
-    took = time.monotonic() - start
-    follower.join()
-    assert outcome(r.exit) == (6, None) and len(r.data["stdout"]) == 33 * MIB
-    assert took < (3 if SANITIZED else 1), f"{took:.1f} s"  # the writer's own poll and the put are in it
-    if LONG:
-        time.sleep(max(0.0, 62 - (time.monotonic() - stuck_since)))
-        with pytest.raises(Cut):  # what was queued may still be read; then it says 4008, or is simply over
-            while a.next() is not None:
-                pass
-            assert a.closed == 4008
-            raise Cut("4008")
-    a.close("reset")
+def test_a_dead_subscriber_delays_nobody_P12(own_gateway):
+    """A never reads and is closed as slow; B has 1 MiB within a second while A is stuck."""
+    slow = 60000 if LONG else 3000
+    api = Client(own_gateway(RELAY_SLOW_READER_MS=slow))
+    box = api.sandbox()
+    try:
+        pid = api.start(box, shell="head -c 33554432 /dev/zero; until [ -e go ]; do sleep 0.05; done; head -c 1048576 /dev/zero; exit 6",
+                        retention={"bytes": 64 * MIB})
+        a = WebSocket(endpoint(api), f"/v1/sandboxes/{box}/processes/{pid}/attach", {}, "sandgate.v1", receive_buffer=4096)
+        stuck_since = time.monotonic()
+        b = reader(api, box, pid)
+        b.connect("websocket", drop_bytes=32 * MIB)
+        assert len(b.data["stdout"]) == 32 * MIB
+        follower = threading.Thread(target=b.connect, args=("websocket",))
+        follower.start()
+        api.put(box, "go", b"")
+        start = time.monotonic()
+        follower.join(PATIENCE)
+        took = time.monotonic() - start
+        assert outcome(b.exit) == (6, None) and len(b.data["stdout"]) == 33 * MIB
+        assert took < (2 if SANITIZED else 1), f"{took:.1f} s"  # the program's own look for the file is in it
+        time.sleep(max(0.0, stuck_since + slow / 1000 + 1.5 - time.monotonic()))  # the gateway's patience, not ours
+        while a.next() is not None:  # what was on its way, and then the reason
+            pass
+        assert a.closed == 4008, (a.closed, a.close_reason)
+    finally:
+        api.clean_up()
 
 
 # ---- P16: memory ----
@@ -384,7 +377,7 @@ def descriptors(gateway):
 def test_a_half_open_peer_is_noticed_P43(own_gateway):
     """A client that answers no ping: its place and its descriptor are free after two of them."""
     ping = 20000 if LONG else 500
-    gateway = own_gateway(**({} if LONG else {"SERVER_PING_INTERVAL_MS": ping}))
+    gateway = own_gateway(SERVER_PING_MS=ping)
     api = Client(gateway)
     box = api.sandbox()
     try:
@@ -415,6 +408,63 @@ def answers_pings(ws):
             pass
     except Cut:
         pass
+
+
+# ---- P37, P39: idle limits of proxies ----
+
+
+def test_an_idle_attach_outlives_the_proxys_idle_limit_P37(own_gateway, tmp_path):
+    """Five minutes behind nginx with 60 s in the long form; here 10 s behind 2 s, with pings as much quicker."""
+    limit, idle = (60, 300) if LONG else (2, 10)
+    gateway = own_gateway(**({} if LONG else {"SERVER_PING_MS": 700, "RELAY_KEEPALIVE_MS": 700, "SERVER_PROXY_IDLE_MS": 2000}))
+    edge = Nginx(tmp_path / "nginx", gateway.url, WITH_UPGRADE + f"proxy_read_timeout {limit}s; proxy_send_timeout {limit}s;")
+    api = Client(gateway)
+    box = api.sandbox()
+    try:
+        pids = {t: api.start(box, shell=f"sleep {idle}; echo spoken; exit 1") for t in LISTENING}
+
+        def follow(transport):
+            r = Reader(lambda: [Endpoint(edge.url, gateway.token)], box, pids[transport], random.Random(1))
+            r.connect(transport)
+            return r
+
+        for transport, r in together({t: lambda t=t: follow(t) for t in LISTENING}).items():
+            assert bytes(r.data["stdout"]) == b"spoken\n" and outcome(r.exit) == (1, None), (transport, r.history)
+    finally:
+        api.clean_up()
+        edge.end()
+
+
+def test_a_ping_period_that_meets_the_idle_limit_is_refused_P39(tmp_path):
+    done = subprocess.run([binary("sandgate"), "serve", "--set", "server.proxy_idle_ms=60000", "--set", "server.ping_ms=30000"],
+                          env=clean_env(), capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
+    assert done.returncode != 0 and "less than half of server.proxy_idle_ms" in done.stderr, done.stderr
+
+
+# ---- P17: old and quiet ----
+
+
+def test_attach_to_an_old_quiet_process_P17(own_gateway):
+    """Ten minutes in the long form.  Nobody has looked at it for so long that no stream to it is open."""
+    age = 600 if LONG else 6
+    api = Client(own_gateway(**({} if LONG else {"RELAY_QUIET_MS": 500})))
+    box = api.create(timeout_ms=2700000)["name"]
+    try:
+        pid = api.start(box, shell="echo first; until [ -e go ]; do sleep 0.2; done; echo next; exit 1")
+        time.sleep(age)  # that is what it is about
+        pids = {t: reader(api, box, pid) for t in LISTENING}
+        for transport, r in pids.items():
+            r.connect(transport, drop_bytes=6)
+            assert bytes(r.data["stdout"]) == b"first\n"
+        waiting = {t: lambda t=t: pids[t].connect(t) for t in LISTENING}
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            all_of_them = pool.submit(together, waiting)
+            api.put(box, "go", b"")
+            all_of_them.result()
+        for transport, r in pids.items():
+            assert bytes(r.data["stdout"]) == b"first\nnext\n" and outcome(r.exit) == (1, None), (transport, r.history)
+    finally:
+        api.clean_up()
 
 
 # ---- P60: attempts ----

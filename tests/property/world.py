@@ -51,11 +51,14 @@ class Replica(Gateway):
 
 
 class World:
-    """world.endpoints() are the gateways; world.box() a new sandbox that has the helper already."""
+    """world.endpoints() are the gateways, every second one with short times and little memory; world.box() a new sandbox that has the helper already."""
 
     def __init__(self, directory, base, replicas=2, **env):
         self.emulator = Emulator(directory / "emulator", base)
-        self.replicas = [Replica(directory / f"gateway{i}", self.emulator, **env) for i in range(replicas)]
+        own = {"STORE_STATE_FILE": directory / "state.db", **env}  # one for all of them
+        hurried = {"RELAY_QUIET_MS": 300, "RELAY_RING_BYTES": 1 << 20, "RELAY_KEEPALIVE_MS": 300, "SERVER_PING_MS": 300}
+        self.replicas = [Replica(directory / f"gateway{i}", self.emulator, **own, **(hurried if i % 2 else {}))
+                         for i in range(replicas)]
         self.lock, self.rules = threading.Lock(), 0
         self.boxes = []
 
