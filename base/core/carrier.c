@@ -96,8 +96,8 @@ int sg_carrier_decode(const unsigned char *p, size_t n, struct sg_carrier_frame 
     f.whole = len == S_LEN && p[2] == 1;
     if (len == S_LEN && p[2] > 1)
         return -1;
-    for (int i = 0; i < 2; i++)
-        f.received[i] = len == K_LEN ? get(p + 1 + 8 * i, 8) : 0;
+    f.received[0] = len == K_LEN ? get(p + 1, 8) : 0;
+    f.received[1] = len == K_LEN ? get(p + 9, 8) : 0;
     if (!in_range(&f))
         return -1;
     *out = f;
