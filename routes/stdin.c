@@ -13,6 +13,7 @@
 #include "base/core/num.h"
 #include "relay/input.h"
 #include "routes/ended.h"
+#include "routes/ended.h"
 #include "routes/process_act.h"
 #include "routes/spec.h"
 
@@ -207,7 +208,10 @@ static void on_writer_end(void *arg, const struct sg_error *e)
         p->closed = p->close;
         p->done = !p->failed;
     } else {
-        fail(p, e);
+        struct sg_error own = *e; /* its outcome is about what was written, ours about the whole body */
+        if (own.outcome == SG_FINISHED)
+            own.outcome = own.accepted > (int64_t)p->offset ? SG_STARTED : SG_NOT_STARTED;
+        fail(p, &own);
     }
     p->busy--;
     settle(p);
@@ -497,13 +501,14 @@ static size_t on_body(void *arg, const char *data, size_t len)
 {
     struct post *p = arg;
     size_t taken = 0, n;
-    bool first = !p->body.len;
+    bool first = !p->body.len, flowed;
     p->busy++;
     p->body_waits = false;
     do {
+        flowed = p->flowed;
         n = hold(p, data + taken, len - taken);
         taken += n;
-    } while (n && taken < len && !p->failed);
+    } while ((n || flowed != p->flowed) && taken < len && !p->failed);
     p->body_waits = taken < len;
     if (p->body.len && p->flowed && !p->flush)
         sg_timer_start(p->hold, HOLD_MS);
@@ -544,8 +549,15 @@ static void settle(struct post *p)
         if (p->flowed)
             p->act.cached = false; /* the body is gone: no second attempt */
         p->failed = false;
-        if (!act_retry(&p->act, &p->e))
-            post_fail(&p->act, &p->e);
+        if (act_retry(&p->act, &p->e))
+            return;
+        if (p->writer)
+            writer_release(p->writer);
+        p->writer = NULL;
+        sg_timer_stop(p->stall);
+        sg_timer_stop(p->hold);
+        p->calling = true; /* nothing more is decided, however long it takes to find the right words */
+        p->act.fail(&p->act, &p->e);
     } else if (p->done || complete(p)) {
         json_t *o =
             json_pack("{sIsb}", "accepted", (json_int_t)(p->accepted < INT64_MAX ? p->accepted : INT64_MAX),
@@ -629,6 +641,7 @@ void route_process_stdin(struct exchange *ex)
         post_fail(&p->act, &e);
         return;
     }
+    ended_refuse(&p->act);
     memcpy(p->id, ex->params[1], strlen(ex->params[1]) + 1);
     act_begin(&p->act);
 }

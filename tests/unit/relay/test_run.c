@@ -282,6 +282,82 @@ static void test_drained(void **state)
     assert_int_equal(r.e.outcome, SG_STARTED);
 }
 
+/* ---- input that goes before ---- */
+
+static struct run *begin_fed(struct result *r, const char *id, int64_t wait_ms)
+{
+    static const char *const argv[] = {"cat", NULL};
+    static unsigned char input[PROCESS_WRITE_MAX + 1];
+    memset(input, 'i', sizeof input);
+    struct process_spec s = {.session = {.session_id = "sess-1"},
+                             .id = id,
+                             .argv = argv,
+                             .input = input,
+                             .input_len = sizeof input};
+    struct run *run = run_start(relay, &s, 1000, wait_ms, on_done, r, &r->e);
+    assert_non_null(run);
+    return run;
+}
+
+/* A12: two upstream calls; U3: started once, also when the run's own answer is lost. */
+static void test_long_input(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 3, 0, false);
+    struct result r = {0};
+    begin_fed(&r, "p1", 10000);
+    finish(&r);
+    assert_true(r.ok);
+    assert_int_equal(r.res.p.how, SG_HOW_EXIT);
+    assert_int_equal(fake_files.writes, 1);
+    assert_int_equal(fake_files.size, PROCESS_WRITE_MAX + 1);
+    assert_int_equal(fake_total(&fake), 1);
+    assert_non_null(strstr(fake.last_args, "--input-file .up-"));
+    clear(&r);
+    (void)fake_proc(&fake, "p2", 3, 0, false);
+    fake.lose_start = LOST_ARRIVED;
+    begin_fed(&r, "p2", 10000);
+    finish(&r);
+    assert_true(r.ok);
+    assert_int_equal(fake_find(&fake, "p2")->starts, 1);
+    assert_int_equal(p->starts, 1);
+    clear(&r);
+}
+
+static void test_long_input_fails(void **state)
+{
+    (void)state;
+    struct result r = {0};
+    fake_files.fail = SG_E_NO_SPACE;
+    begin_fed(&r, "p1", 10000);
+    finish(&r);
+    assert_false(r.ok);
+    assert_int_equal(r.e.code, SG_E_NO_SPACE);
+    assert_int_equal(r.e.outcome, SG_NOT_STARTED);
+    assert_int_equal(fake_total(&fake), 0);
+}
+
+/* Whoever leaves while the input is on its way does not keep the program from starting. */
+static void test_long_input_cancelled(void **state)
+{
+    (void)state;
+    struct fake_proc *p = fake_proc(&fake, "p1", 3, 0, false);
+    struct result r = {0};
+    run_cancel(begin_fed(&r, "p1", 10000));
+    for (int i = 0; i < 100 && !p->starts; i++)
+        fake_turns(&fake, 1);
+    assert_int_equal(p->starts, 1);
+    assert_int_equal(r.times, 0);
+    fake_files.hang = true;
+    begin_fed(&r, "p2", 10000);
+    relay_free(relay);
+    relay = NULL;
+    assert_int_equal(r.times, 1);
+    assert_int_equal(r.e.code, SG_E_DRAINING);
+    assert_int_equal(r.e.outcome, SG_NOT_STARTED);
+    assert_int_equal(fake_files.cancelled, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +372,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cancel_later, setup, fixture_close),
         cmocka_unit_test_setup_teardown(test_evicted, setup, fixture_close),
         cmocka_unit_test_setup_teardown(test_drained, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_long_input, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_long_input_fails, setup, fixture_close),
+        cmocka_unit_test_setup_teardown(test_long_input_cancelled, setup, fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
