@@ -421,6 +421,42 @@ static void reading_the_tail(void **state)
     assert_error(&a, SG_WF_USAGE, "");
 }
 
+/* Both ways of being told (a `run` by its monitor, a `follow` by notifications), over many output files that begin
+ * and go while they are read. */
+static void live_output_is_exact_across_files(void **state)
+{
+    (void)state;
+    enum { PIECE = 50021, PIECES = 60 };
+    static unsigned char want[2][PIECE * PIECES / 2];
+    char script[PATH_MAX + 300];
+    char *file = path_in(scratch, "pieces");
+    file_write(file, noise, sizeof noise);
+    for (size_t i = 0; i < PIECES; i++)
+        memcpy(want[i % 2] + i / 2 * PIECE, noise + i * PIECE, PIECE);
+    snprintf(script, sizeof script,
+             "i=0; while [ $i -lt %d ]; do dd if=%s bs=%d skip=$i count=1 2>/dev/null; "
+             "dd if=%s bs=%d skip=$((i+1)) count=1 >&2 2>/dev/null; i=$((i+2)); done",
+             PIECES, file, PIECE, file, PIECE);
+    for (int i = 0; i < 2; i++) {
+        struct answer a;
+        if (i == 0) {
+            a = guest("run", "--session", "s", "--id", "live0", "--spec", "h", "--retain", "2097152", "--",
+                      "/bin/sh", "-c", script, NULL);
+        } else {
+            a = START("live1", script, "--retain", "2097152");
+            assert_done(&a);
+            a = follow("live1");
+        }
+        assert_int_equal(a.last.kind, SG_WIRE_EXIT);
+        assert_int_equal(a.gaps, 0);
+        for (int s = 0; s < 2; s++) {
+            assert_int_equal(a.len[s], sizeof want[s]);
+            assert_memory_equal(a.out[s], want[s], sizeof want[s]);
+        }
+        answer_free(&a);
+    }
+}
+
 static bool is_paused(const void *id)
 {
     return status(id).paused;
@@ -618,6 +654,7 @@ int main(void)
         cmocka_unit_test(killed_monitor),
         cmocka_unit_test(terminal),
         cmocka_unit_test(reading_the_tail),
+        cmocka_unit_test(live_output_is_exact_across_files),
         cmocka_unit_test(lossless_waits_for_acks),
         cmocka_unit_test(grace_and_then_kill),
         cmocka_unit_test(leases_end_programs),
