@@ -17,7 +17,7 @@ static void accepts(const char *header, int want)
     enum events_format f;
     bool ok = events_accept(header, &f);
     if (ok != (want >= 0) || (ok && (int)f != want))
-        fail_msg("Accept: %s", header);
+        fail_msg("Accept: %s", header ? header : "none");
 }
 
 static void test_accept(void **state)
