@@ -1,16 +1,18 @@
-/* The WebSocket protocol sandgate.v1 over any message transport: hello, output frames at offsets, gap, exit,
- * error. Knows nothing of sockets.  Loop thread.
+/* The WebSocket protocol sandgate.v1 over any message transport: hello, output frames at offsets, gap, exit, input,
+ * presence, error.  Knows nothing of sockets.  Loop thread.
  */
 #ifndef SG_RELAY_ATTACH_H
 #define SG_RELAY_ATTACH_H
 
 #include "relay/relay.h"
 
-/* The memory of one attached client is bounded by these and by the transport's own queue. */
+/* The memory of one attached client is bounded by these and by the transport's own queue; its writer holds as much
+ * again as ATTACH_WINDOW. */
 enum {
     ATTACH_FRAME_MAX = 64 * 1024,   /* payload of one frame */
     ATTACH_QUEUE_HIGH = 256 * 1024, /* queued bytes above which the process's stream is paused */
     ATTACH_QUEUE_MAX = 512 * 1024,  /* above which a client that talks without reading is closed as slow */
+    ATTACH_WINDOW = 1024 * 1024,    /* input beyond what was accepted, above which the client is not read */
 };
 
 struct attach_io {
@@ -20,16 +22,30 @@ struct attach_io {
     size_t (*queued)(void *io);
     /* Sends a close frame after what is queued; attach is told by attach_gone later. */
     void (*close)(void *io, int code, const char *reason);
+    /* Takes no more messages from the peer, or takes them again.  NULL: it cannot. */
+    void (*hold)(void *io, bool on);
 };
 
 enum attach_format { ATTACH_BINARY, ATTACH_JSON }; /* sandgate.v1, sandgate.v1.json */
+
+enum attach_mode {
+    ATTACH_AUTO,  /* writes when the process has a use for a writer and this gateway has none */
+    ATTACH_WRITE, /* or is refused */
+    ATTACH_WATCH,
+};
 
 struct attach_spec {
     struct relay_session session;
     const char *sandbox;
     const char *id;
-    uint64_t offset[2];
+    uint64_t offset[2]; /* a terminal's is the first */
+    bool pty;           /* a terminal is expected */
     enum attach_format format;
+    enum attach_mode mode;
+    bool takeover;       /* the writer that is there ends */
+    unsigned cols, rows; /* of the client's terminal; 0: not said */
+    bool sudo;           /* the process is root's, as far as is known */
+    bool fresh;          /* the process was started just now: there is nothing to paint again */
     bool keepalive_data; /* send keepalive records, for balancers that do not count pings as activity */
 };
 

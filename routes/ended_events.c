@@ -43,7 +43,7 @@ static bool put_stream(struct writer *w, const struct stored_process *p, int s)
     uint64_t oldest = p->p.oldest[s], end = p->p.end[s], at = w->at.offset[s];
     if (at < oldest) {
         w->at.offset[s] = oldest;
-        if (!put(w, "gap", frame_gap(s, at, oldest)))
+        if (!put(w, "gap", frame_gap(frame_stream(&p->p, s), at, oldest)))
             return false;
         at = oldest;
     }

@@ -228,7 +228,7 @@ static void on_gap(void *arg, int stream, uint64_t from, uint64_t to)
 {
     struct events *v = arg;
     v->at.offset[stream] = to;
-    (void)write_json(v, "gap", frame_gap(stream, from, to));
+    (void)write_json(v, "gap", frame_gap(v->at.terminal ? FRAME_PTY : (enum frame_stream)stream, from, to));
 }
 
 static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_error *e)

@@ -31,6 +31,7 @@ void route_process_stdin(struct exchange *ex);
 void route_process_output(struct exchange *ex);
 void route_process_events(struct exchange *ex);
 void route_process_attach(struct exchange *ex);
+void route_exec(struct exchange *ex);
 
 void route_file_read(struct exchange *ex);
 void route_file_write(struct exchange *ex);

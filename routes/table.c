@@ -31,6 +31,7 @@ const struct route routes[] = {
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/output", ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_output},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/events", ROUTE_LOOP,    AUTH_TOKEN, BODY_NONE, route_process_events},
     {"GET",    "/v1/sandboxes/{name}/processes/{id}/attach", ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, route_process_attach},
+    {"GET",    "/v1/sandboxes/{name}/exec",                  ROUTE_UPGRADE, AUTH_TOKEN, BODY_NONE, route_exec},
 
     {"GET",    "/v1/sandboxes/{name}/files/content", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_read},
     {"PUT",    "/v1/sandboxes/{name}/files/content", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_file_write},

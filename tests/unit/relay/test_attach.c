@@ -400,9 +400,19 @@ static void test_client_messages(void **state)
         const char *code;
     } cases[] = {
         {"{\"type\":\"ack\",\"stdout\":5}", false, false, 0, ""},
-        {"{\"type\":\"resize\",\"cols\":80,\"rows\":24}", false, true, 0, "unsupported"},
-        {"{\"type\":\"signal\",\"signal\":\"TERM\"}", false, true, 0, "unsupported"},
-        {"{\"type\":\"stdin_close\"}", true, true, 0, "unsupported"},
+        {"{\"type\":\"resize\",\"cols\":80,\"rows\":24}", false, true, 0, "stdin_closed"},
+        {"{\"type\":\"resize\",\"cols\":0,\"rows\":24}", false, true, 0, "invalid_field"},
+        {"{\"type\":\"resize\",\"cols\":80,\"rows\":1001}", false, true, 0, "invalid_field"},
+        {"{\"type\":\"signal\",\"signal\":\"TERM\"}", false, false, 0, ""},
+        {"{\"type\":\"signal\",\"signal\":\"NONE\"}", false, true, 0, "invalid_field"},
+        {"{\"type\":\"signal\",\"signal\":9,\"whole\":1}", false, true, 0, "invalid_field"},
+        {"{\"type\":\"stdin_close\"}", true, true, 0, "stdin_closed"},
+        {"{\"type\":\"stdin_close\",\"offset\":-1}", true, true, 0, "invalid_field"},
+        {"{\"type\":\"stdin\",\"data\":\"YQ==\"}", true, true, 0, "stdin_closed"},
+        {"{\"type\":\"stdin\",\"data\":\"YQ=\"}", true, true, 0, "invalid_field"},
+        {"{\"type\":\"stdin\",\"data\":\"YQ==\",\"offset\":1.5}", true, true, 0, "invalid_field"},
+        {"{\"type\":\"stdin\",\"data\":\"YQ==\"}", false, true, 0, "invalid_field"},
+        {"{\"type\":\"ack\",\"stdout\":\"x\"}", false, true, 0, "invalid_field"},
         {"{\"type\":\"dance\"}", false, true, 0, "invalid_field"},
         {"{\"kind\":\"detach\"}", false, true, 0, "invalid_field"},
         {"{\"type\":\"detach\"}", false, false, 1000, ""},
@@ -410,7 +420,7 @@ static void test_client_messages(void **state)
         {"[]", false, false, 1007, ""},
         {"{\"type\":\"\xff\"}", false, false, 1007, ""},
         {"", false, false, 1007, ""},
-        {NULL, false, true, 0, "unsupported"},
+        {NULL, false, true, 0, "stdin_closed"},
         {NULL, true, false, 1003, ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -433,6 +443,11 @@ static void test_client_messages(void **state)
     attach_message(c.a, false, "abc", 3);
     assert_int_equal(c.code, 1002);
     end(&c);
+    struct client d = {0}; /* one of another channel than input's */
+    begin(&d, p, false);
+    attach_message(d.a, false, "\1\0\0\0\0\0\0\0\0x", 10);
+    assert_int_equal(d.code, 1002);
+    end(&d);
 }
 
 /* The hello comes first, also to a client that does not wait for it. */
