@@ -8,7 +8,7 @@
 
 enum {
     BATCH_MAX_MS =
-        1000, /* who becomes quiet within this, or a twentieth of the quiet time, is watched together */
+        1000,        /* who becomes quiet within this, or a quarter of the quiet time, is watched together */
     SPARE_CALLS = 3, /* calls more than needed, before small ones are put together */
     MISSES_MAX = 3,  /* calls in a row that failed: everybody looks himself */
 };
@@ -337,7 +337,7 @@ bool quiet_enter(struct relay *r, const struct relay_session *of, struct quiet_e
     TAILQ_INSERT_TAIL(&s->waiting, q, link);
     s->nwaiting++;
     if (!sg_timer_active(s->timer)) {
-        int64_t ms = relay_limits(r)->quiet_ms / 20 + 1;
+        int64_t ms = relay_limits(r)->quiet_ms / 4 + 1;
         sg_timer_start(s->timer, (uint64_t)(ms < BATCH_MAX_MS ? ms : BATCH_MAX_MS));
     }
     return true;
