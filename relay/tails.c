@@ -556,17 +556,19 @@ struct tails *tails_new(struct relay *r, const struct tails_config *c)
 
 void tails_stop(struct tails *t)
 {
-    struct tails_session *s;
+    struct tails_session *s, *next;
     if (!t || t->stopped)
         return;
     t->stopped = true;
     relay_set_keeper(t->relay, NULL);
     sg_timer_stop(t->timer);
     sg_timer_stop(t->prune);
-    tails_lane_end(t, &t->ended, false);
+    tails_lane_end(&t->ended, false);
     tails_sweeps_stop(t);
-    while ((s = TAILQ_FIRST(&t->by_age)) != NULL)
+    for (s = TAILQ_FIRST(&t->by_age); s; s = next) {
+        next = TAILQ_NEXT(s, age);
         session_drop(s);
+    }
 }
 
 void tails_free(struct tails *t)

@@ -111,7 +111,7 @@ bool tails_at_hand(const struct sg_wire_process *p, const struct relay_last *las
 void tails_read(struct tails *t, const struct tails_place *place, const struct sg_wire_process *p,
                 struct tails_lane *lane);
 /* Ends them; saving what came so far, or not. */
-void tails_lane_end(struct tails *t, struct tails_lane *lane, bool save);
+void tails_lane_end(struct tails_lane *lane, bool save);
 
 /* ---- tails_sweep.c ---- */
 

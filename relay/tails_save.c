@@ -261,8 +261,9 @@ static bool read_begin(struct tails_read *r)
 
 static void lane_next(struct tails *t, struct tails_lane *l)
 {
-    struct tails_read *r;
-    while (!t->stopped && l->nrunning < l->max && (r = TAILQ_FIRST(&l->waiting)) != NULL) {
+    struct tails_read *r, *next;
+    for (r = TAILQ_FIRST(&l->waiting); r && !t->stopped && l->nrunning < l->max; r = next) {
+        next = TAILQ_NEXT(r, link);
         if (!read_begin(r))
             read_end(r, true);
     }
@@ -289,12 +290,17 @@ void tails_read(struct tails *t, const struct tails_place *place, const struct s
     lane_next(t, lane);
 }
 
-void tails_lane_end(struct tails *t, struct tails_lane *l, bool save)
+static void end_all(struct tails_reads *reads, bool save)
 {
-    struct tails_read *r;
-    (void)t;
-    while ((r = TAILQ_FIRST(&l->running)) != NULL)
+    struct tails_read *r, *next;
+    for (r = TAILQ_FIRST(reads); r; r = next) {
+        next = TAILQ_NEXT(r, link);
         read_end(r, save);
-    while ((r = TAILQ_FIRST(&l->waiting)) != NULL)
-        read_end(r, save);
+    }
+}
+
+void tails_lane_end(struct tails_lane *l, bool save)
+{
+    end_all(&l->running, save);
+    end_all(&l->waiting, save);
 }

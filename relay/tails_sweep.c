@@ -185,7 +185,7 @@ static void on_timer(void *arg)
     }
     s->cut = true;
     sg_timer_start(s->timer, LAST_SAVES_MS);
-    tails_lane_end(s->tails, &s->lane, true);
+    tails_lane_end(&s->lane, true);
     tails_sweep_step(s);
 }
 
@@ -243,10 +243,11 @@ bool tails_sweep(struct tails *t, const struct tails_place *place, bool watched,
 /* Those whose last answer has come are freed; the others when it comes. */
 void tails_sweeps_stop(struct tails *t)
 {
-    struct tails_sweep *s;
-    while ((s = LIST_FIRST(&t->sweeps)) != NULL) {
+    struct tails_sweep *s, *next;
+    for (s = LIST_FIRST(&t->sweeps); s; s = next) {
+        next = LIST_NEXT(s, link);
         s->cut = true;
-        tails_lane_end(t, &s->lane, false);
+        tails_lane_end(&s->lane, false);
         close_sweep(s);
         if (!under_way(s))
             sweep_free(s);

@@ -236,14 +236,13 @@ static void on_found(struct store_work *w)
     bool broken = w->code && w->code != SG_E_PROCESS_NOT_FOUND && kind != REFUSE;
     /* It was started there and is not there any more: removed. */
     bool gone = l->found && is_of_live_session(l) && l->p.p.how == SG_HOW_NONE;
-    if (!a->ex)
+    bool nothing_saved = kind != REFUSE && (l->list ? !l->n : (!l->found || gone));
+    if (!a->ex || (nothing_saved && !broken))
         a->ended.fail(a, &l->e);
     else if (broken)
         a->ended.fail(a, &w->error);
     else if (kind == REFUSE)
         refuse_or_fail(l);
-    else if (l->list ? !l->n : (!l->found || gone))
-        a->ended.fail(a, &l->e);
     else if (kind == READ_LIST)
         answer_json(l, records(l));
     else if (kind == READ_RECORD)

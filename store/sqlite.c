@@ -182,7 +182,7 @@ static enum sg_code sqlite_run(struct store_db *db, const char *sql, const struc
                                db_row_fn *row, void *arg, int64_t *changed, struct sg_error *e)
 {
     struct sqlite_db *d = (struct sqlite_db *)db;
-    sqlite3_stmt *st;
+    sqlite3_stmt *st = NULL;
     enum sg_code code = prepared(d, sql, &st, e);
     if (code)
         return code;
@@ -274,7 +274,7 @@ static enum sg_code make_file(const char *path, struct sg_error *e)
 {
     int flags = O_RDONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     int fd = open(path, flags, 0600);
-    struct stat st;
+    struct stat st = {0};
     if (fd < 0 && errno == ENOENT && make_directory(path))
         fd = open(path, flags, 0600);
     int err = fd < 0 || fstat(fd, &st) ? errno : 0;

@@ -156,12 +156,13 @@ static void destroy(struct store *s)
 static enum sg_code open_all(struct store *s, struct sg_error *e)
 {
     enum sg_code rc = SG_OK;
-    struct store_db *db[STORE_CONNECTIONS];
+    struct store_db *db[STORE_CONNECTIONS] = {0};
     int n = 0;
     while (n < s->max_open && !(rc = store_take(s, &db[n], e)))
         n++;
-    while (n)
-        store_give(s, db[--n]);
+    while (n--)
+        if (db[n])
+            store_give(s, db[n]);
     return rc;
 }
 
