@@ -107,14 +107,15 @@ static void take_lines(struct carrier *c, const char *data, size_t len)
 static const char *after_magic(const struct sg_buf *noise)
 {
     static const char magic[] = SG_CARRIER_MAGIC;
-    const char *p = memmem(noise->data, noise->len, magic, sizeof magic - 1);
     const char *end = noise->data + noise->len;
-    if (!p)
-        return NULL;
-    p += sizeof magic - 1;
-    if (p < end && *p == '\r')
-        p++;
-    return p < end && *p == '\n' ? p + 1 : NULL;
+    const char *p = noise->data;
+    while ((p = memmem(p, (size_t)(end - p), magic, sizeof magic - 1))) {
+        p += sizeof magic - 1;
+        const char *lf = p < end && *p == '\r' ? p + 1 : p;
+        if (lf < end && *lf == '\n')
+            return lf + 1;
+    }
+    return NULL;
 }
 
 static void on_data(void *arg, const void *data, size_t len)

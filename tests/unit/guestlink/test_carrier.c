@@ -7,6 +7,8 @@
 
 #include "base/clock.h"
 #include "base/core/b64.h"
+#include "base/core/carrier.h"
+#include "tests/support/rawws.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,6 +44,19 @@ enum fault {
     FAULT_GONE
 };
 
+/* What the interactive socket is worth. */
+enum socket {
+    SOCKET_NONE, /* the upstream knows no terminals */
+    SOCKET_GOOD,
+    SOCKET_NOISE,   /* a greeting first, in pieces, the magic among it */
+    SOCKET_LOUD,    /* nothing but noise */
+    SOCKET_REFUSED, /* no handshake */
+    SOCKET_EXITS,   /* the program is not there */
+    SOCKET_DIES,    /* ends before the magic */
+    SOCKET_DIES_LATER,
+    SOCKET_NONSENSE
+};
+
 /* A session as the upstream would play it, with the guest's `input` in it. */
 struct upstream {
     pthread_mutex_t lock;
@@ -55,7 +70,12 @@ struct upstream {
     const char *last;      /* what `input` says at its end; NULL: K, when its input ends */
     bool end;              /* says `last` now */
     bool cut_stream;
+    enum socket socket;
+    struct raw_server *server;
     /* seen */
+    int terminals, starts;
+    bool early; /* something was sent before the magic */
+    char start[1024];
     int uploads, runs, calls, asks, closes;
     int opens; /* stdin calls being served: never more than one */
     bool overlapped;
@@ -81,7 +101,8 @@ static bool say(struct raw_conn *c, const char *line)
 
 #define COMMAND(code) "{\"command\":{\"id\":\"cmd_1\",\"exitCode\":" code "}}"
 
-static void play_input(struct raw_conn *c, struct upstream *u)
+/* False: the connection is cut. */
+static bool play_input(struct raw_conn *c, struct upstream *u)
 {
     char line[128];
     size_t told = 0;
@@ -101,24 +122,22 @@ static void play_input(struct raw_conn *c, struct upstream *u)
     bool cut = u->cut_stream;
     pthread_mutex_unlock(&u->lock);
     if (!ok || cut)
-        return;
+        return false;
     say(c, u->last ? u->last : "K");
     chunk(c, COMMAND("0") "\n");
-    raw_sends(c, "0\r\n\r\n");
+    return raw_sends(c, "0\r\n\r\n");
 }
 
-static void play_run(struct raw_conn *c, struct upstream *u, const char *body)
+static bool play_run(struct raw_conn *c, struct upstream *u, const char *body)
 {
     pthread_mutex_lock(&u->lock);
     u->runs++;
     snprintf(u->body, sizeof u->body, "%s", body);
     bool there = !u->missing || u->uploads > 0;
     pthread_mutex_unlock(&u->lock);
-    if (there)
-        play_input(c, u);
-    else
-        raw_answer(c, 400, "application/json", "",
-                   "{\"error\":{\"code\":\"executable_not_found\",\"message\":\"no\"}}");
+    return there ? play_input(c, u)
+                 : raw_answer(c, 400, "application/json", "",
+                              "{\"error\":{\"code\":\"executable_not_found\",\"message\":\"no\"}}");
 }
 
 /* Puts at most max bytes of the data in its place.  Under the lock. */
@@ -212,13 +231,113 @@ static bool play_stdin(struct raw_conn *c, struct upstream *u, const struct raw_
     return true;
 }
 
+/* ---- the interactive socket ---- */
+
+static void answer_terminal(struct raw_conn *c, struct upstream *u)
+{
+    char body[256];
+    pthread_mutex_lock(&u->lock);
+    u->terminals++;
+    pthread_mutex_unlock(&u->lock);
+    snprintf(body, sizeof body, "{\"url\":\"ws%s/ws/interactive\",\"token\":\"t%d\"}", raw_url(u->server) + 4,
+             u->terminals);
+    if (u->socket == SOCKET_NONE)
+        raw_answer(c, 404, "application/json", "", "{\"error\":{\"code\":\"not_found\",\"message\":\"no\"}}");
+    else
+        raw_answer(c, 200, "application/json", "", body);
+}
+
+static bool type_out(struct raw_conn *c, const char *text)
+{
+    return rawws_text(c, WS_OP_BINARY, text);
+}
+
+/* What the guest says first; false: it is over with it. */
+static bool greet(struct raw_conn *c, const struct upstream *u)
+{
+    char noise[3000];
+    memset(noise, 'n', sizeof noise - 1);
+    noise[sizeof noise - 1] = '\0';
+    if (u->socket == SOCKET_EXITS)
+        rawws_text(c, WS_OP_TEXT, "{\"type\":\"exit\",\"code\":127}");
+    if (u->socket == SOCKET_EXITS || u->socket == SOCKET_DIES) {
+        rawws_send(c, WS_OP_CLOSE, "\x03\xe8", 2);
+        return false;
+    }
+    for (int i = 0; u->socket == SOCKET_LOUD && i < 4; i++)
+        type_out(c, noise);
+    if (u->socket == SOCKET_LOUD)
+        return true;
+    if (u->socket == SOCKET_NOISE) {
+        type_out(c, noise);
+        type_out(c, "Welcome\r\n# " SG_CARRIER_MAGIC " is not it\r\n$ ");
+        type_out(c, "#sandgate-");
+        type_out(c, "carrier-1");
+        type_out(c, "\r");
+        type_out(c, "\nC 1 0 10");
+        type_out(c, "48576\r\n#a remark\n");
+    } else {
+        type_out(c, SG_CARRIER_MAGIC "\n");
+        type_out(c, u->socket == SOCKET_NONSENSE ? "oops\n" : u->first ? u->first : "C 1 0 1048576\n");
+    }
+    return u->socket != SOCKET_DIES_LATER;
+}
+
+static void play_socket(struct raw_conn *c, struct upstream *u, const char *head)
+{
+    struct rawws w;
+    struct ws_event ev;
+    char line[128];
+    if (u->socket == SOCKET_REFUSED) {
+        raw_answer(c, 401, "text/plain", "", "no");
+        return;
+    }
+    if (!rawws_accept(c, head))
+        return;
+    rawws_init(&w);
+    for (bool started = false; rawws_next(c, &w, &ev);) {
+        if (ev.kind == WS_EV_CLOSE) {
+            rawws_send(c, WS_OP_CLOSE, "\x03\xe8", 2);
+            return;
+        }
+        if (ev.kind != WS_EV_DATA)
+            continue;
+        if (ev.text) {
+            pthread_mutex_lock(&u->lock);
+            u->starts++;
+            snprintf(u->start, sizeof u->start, "%.*s", (int)ev.len, (const char *)ev.data);
+            pthread_mutex_unlock(&u->lock);
+            started = greet(c, u);
+            if (!started)
+                return;
+            continue;
+        }
+        pthread_mutex_lock(&u->lock);
+        u->early |= !started || u->socket == SOCKET_LOUD;
+        for (size_t i = 0; i < ev.len && u->len < RECEIVED_MAX; i++)
+            u->received[u->len++] = ev.data[i];
+        snprintf(line, sizeof line, "A %zu 1048576 -\n", u->len);
+        bool end = u->last && u->len >= 100;
+        pthread_mutex_unlock(&u->lock);
+        type_out(c, line);
+        if (end)
+            type_out(c, u->last);
+    }
+}
+
 static void play(struct raw_conn *c, int n, void *arg)
 {
     struct upstream *u = arg;
     struct raw_request r;
     (void)n;
     while (raw_read(c, &r)) {
-        if (strstr(r.target, "/stdin")) {
+        if (strstr(r.target, "/ws/interactive?token=t")) {
+            play_socket(c, u, r.head);
+            return;
+        }
+        if (strstr(r.target, "/interactive")) {
+            answer_terminal(c, u);
+        } else if (strstr(r.target, "/stdin")) {
             if (!play_stdin(c, u, &r))
                 return;
         } else if (strstr(r.target, "/fs/write")) {
@@ -227,8 +346,8 @@ static void play(struct raw_conn *c, int n, void *arg)
             pthread_mutex_unlock(&u->lock);
             raw_answer(c, 200, "application/json", "", "{}");
         } else {
-            play_run(c, u, r.body);
-            return;
+            if (!play_run(c, u, r.body))
+                return;
         }
     }
 }
@@ -241,6 +360,7 @@ struct owner {
     size_t len, sent;
     size_t piece; /* bytes of one carrier_send */
     bool finish;  /* once all is sent */
+    bool try_socket, root;
     bool cancel_on_line, cancelled;
     char kinds[256];
     uint64_t accepted;
@@ -324,6 +444,7 @@ static void open_setup(struct setup *s, size_t len)
     for (size_t i = 0; i < len; i++)
         s->data[i] = (unsigned char)(i * 31 + i / 255);
     fixture_open(&s->f, play, &s->u, &quick);
+    s->u.server = s->f.server;
     s->g = guestlink_new(s->f.loop, s->f.client);
     assert_non_null(s->g);
     guestlink_set_blobs(s->g, find_blob);
@@ -334,7 +455,8 @@ static void open_setup(struct setup *s, size_t len)
 
 static void begin(struct setup *s)
 {
-    const struct carrier_spec spec = {.session_id = "sbx_1", .id = "p1"};
+    const struct carrier_spec spec = {
+        .session_id = "sbx_1", .id = "p1", .interactive = s->o.try_socket, .sudo = s->o.root};
     struct sg_error e;
     s->o.carrier = carrier_open(s->g, &spec, &events, &s->o, &e);
     assert_non_null(s->o.carrier);
@@ -360,6 +482,20 @@ static void close_setup(struct setup *s)
     pthread_cond_destroy(&s->u.changed);
     free(s->u.received);
     free(s->data);
+}
+
+static void on_tick(void *arg)
+{
+    (void)arg;
+}
+
+/* A turn that waits for little, for trying things at every moment. */
+static void short_turn(struct setup *s)
+{
+    struct sg_timer *t = sg_timer_new(s->f.loop, on_tick, NULL);
+    sg_timer_start(t, 3);
+    uv_run(sg_loop_uv(s->f.loop), UV_RUN_ONCE);
+    sg_timer_free(t);
 }
 
 static void run_until_kinds(struct setup *s, const char *kinds)
@@ -620,7 +756,7 @@ static void test_cancel(void **state)
         begin(&s);
         bring(&s.o);
         for (int i = 0; i < when && !s.o.done; i++)
-            uv_run(sg_loop_uv(s.f.loop), UV_RUN_ONCE);
+            short_turn(&s);
         carrier_cancel(s.o.carrier);
         s.o.cancelled = true;
         for (int i = 0; i < 5; i++)
@@ -652,6 +788,122 @@ static void test_shutdown(void **state)
     close_setup(&s);
 }
 
+/* ---- by the interactive socket ---- */
+
+static void reset_owner(struct setup *s)
+{
+    s->o = (struct owner){
+        .data = s->data, .len = s->o.len, .piece = 65536, .finish = s->o.finish, .try_socket = true};
+    s->u.len = 0;
+    s->u.closed = false;
+}
+
+/* Typed bytes go over one connection, an upload too, and finishing is an end as asked for. */
+static void test_socket(void **state)
+{
+    (void)state;
+    for (int noise = 0; noise < 2; noise++) {
+        struct setup s = {.o.try_socket = true, .u.socket = noise ? SOCKET_NOISE : SOCKET_GOOD};
+        open_setup(&s, 3 * 1024 * 1024);
+        begin(&s);
+        bring(&s.o);
+        while (s.o.accepted < s.o.len && !s.o.done)
+            uv_run(sg_loop_uv(s.f.loop), UV_RUN_ONCE);
+        assert_true(s.o.interactive);
+        assert_false(s.o.done);
+        assert_false(s.u.early);
+        assert_memory_equal(s.u.received, s.data, s.o.len);
+        assert_int_equal(s.o.kinds[0], 'C');
+        carrier_finish(s.o.carrier);
+        fixture_run(&s.f, &s.o.done);
+        assert_int_equal(s.o.line.kind, SG_WIRE_OK);
+        assert_int_equal(s.u.runs, 0);
+        assert_string_equal(s.u.start, "{\"type\":\"start\",\"command\":\"" GUEST_ROOT "/guest-" HASH
+                                       "\",\"args\":[\"input\",\"--session\",\"sbx_1\",\"--id\",\"p1\"],"
+                                       "\"env\":[],\"cwd\":\"/\"}");
+        close_setup(&s);
+    }
+}
+
+static void test_socket_as_root(void **state)
+{
+    (void)state;
+    struct setup s = {.o.try_socket = true, .o.root = true, .u.socket = SOCKET_GOOD};
+    open_setup(&s, 10);
+    begin(&s);
+    run_until_kinds(&s, "C");
+    assert_non_null(
+        strstr(s.u.start, "\"command\":\"sudo\",\"args\":[\"" GUEST_ROOT "/guest-" HASH "\",\"input\""));
+    carrier_cancel(s.o.carrier);
+    close_setup(&s);
+}
+
+/* Whatever is wrong with the socket before the magic, the other way is taken without a word, and for a while the
+ * socket is not tried again. */
+static void test_falls_back(void **state)
+{
+    (void)state;
+    static const enum socket sockets[] = {SOCKET_NONE, SOCKET_LOUD, SOCKET_REFUSED, SOCKET_EXITS,
+                                          SOCKET_DIES};
+    for (size_t i = 0; i < sizeof sockets / sizeof *sockets; i++) {
+        struct setup s = {.o.try_socket = true, .o.finish = true, .u.socket = sockets[i]};
+        open_setup(&s, 100000);
+        for (int again = 0; again < 2; again++) {
+            begin(&s);
+            bring(&s.o);
+            fixture_run(&s.f, &s.o.done);
+            check_all_there(&s);
+            assert_false(s.o.interactive);
+            assert_false(s.u.early);
+            assert_int_equal(s.u.terminals, sockets[i] == SOCKET_EXITS ? again + 1 : 1);
+            reset_owner(&s);
+        }
+        close_setup(&s);
+    }
+}
+
+/* Once the guest has spoken there is no other way any more. */
+static void test_socket_ends(void **state)
+{
+    (void)state;
+    static const enum socket sockets[] = {SOCKET_DIES_LATER, SOCKET_NONSENSE};
+    for (size_t i = 0; i < sizeof sockets / sizeof *sockets; i++) {
+        struct setup s = {.o.try_socket = true, .u.socket = sockets[i]};
+        open_setup(&s, 10);
+        begin(&s);
+        fixture_run(&s.f, &s.o.done);
+        assert_false(s.o.has_line);
+        assert_int_equal(s.u.runs, 0);
+        close_setup(&s);
+    }
+    struct setup s = {
+        .o.try_socket = true, .u.socket = SOCKET_GOOD, .u.last = "E fenced - another carrier\n"};
+    open_setup(&s, 100);
+    begin(&s);
+    bring(&s.o);
+    fixture_run(&s.f, &s.o.done);
+    assert_int_equal(s.o.line.fail, SG_WF_FENCED);
+    close_setup(&s);
+}
+
+static void test_socket_cancel_and_shutdown(void **state)
+{
+    (void)state;
+    for (int when = 0; when < 30; when++) {
+        struct setup s = {.o.try_socket = true, .u.socket = when % 3 ? SOCKET_GOOD : SOCKET_DIES};
+        open_setup(&s, 300000);
+        begin(&s);
+        bring(&s.o);
+        for (int i = 0; i < when && !s.o.done; i++)
+            short_turn(&s);
+        if (when % 2) {
+            carrier_cancel(s.o.carrier);
+            s.o.cancelled = true;
+        }
+        close_setup(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -669,6 +921,11 @@ int main(void)
         cmocka_unit_test(test_helper_is_missing),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_shutdown),
+        cmocka_unit_test(test_socket),
+        cmocka_unit_test(test_socket_as_root),
+        cmocka_unit_test(test_falls_back),
+        cmocka_unit_test(test_socket_ends),
+        cmocka_unit_test(test_socket_cancel_and_shutdown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

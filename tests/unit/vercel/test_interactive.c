@@ -5,10 +5,8 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "base/core/b64.h"
-#include "base/ws_codec.h"
+#include "tests/support/rawws.h"
 
-#include <openssl/sha.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -50,58 +48,6 @@ struct upstream {
     bool closed_politely;
 };
 
-static bool ws_send(struct raw_conn *c, enum ws_opcode op, const void *data, size_t len)
-{
-    unsigned char head[WS_HEAD_MAX];
-    size_t n = ws_codec_head(head, op, len);
-    return raw_send(c, head, n) && raw_send(c, data, len);
-}
-
-static bool ws_text(struct raw_conn *c, enum ws_opcode op, const char *text)
-{
-    return ws_send(c, op, text, strlen(text));
-}
-
-static bool accept_handshake(struct raw_conn *c, const char *head)
-{
-    const char *key = strcasestr(head, "Sec-WebSocket-Key: ");
-    char joined[128];
-    unsigned char digest[20];
-    char accept[SG_B64_LEN(20) + 1] = "";
-    if (!key)
-        return false;
-    snprintf(joined, sizeof joined, "%.24s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key + 19);
-    SHA1((unsigned char *)joined, strlen(joined), digest);
-    accept[sg_b64_encode(accept, digest, 20)] = '\0';
-    char text[256];
-    snprintf(text, sizeof text,
-             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-             "Sec-WebSocket-Accept: %s\r\n\r\n",
-             accept);
-    return raw_sends(c, text);
-}
-
-/* The next event of the client's; false when it is gone. */
-struct peer {
-    struct ws_codec codec;
-    unsigned char buf[65536];
-    size_t from, len;
-    int fd;
-};
-
-static bool next_event(struct raw_conn *c, struct peer *p, struct ws_event *ev)
-{
-    for (;;) {
-        p->from += ws_codec_next(&p->codec, p->buf + p->from, p->len - p->from, ev);
-        if (ev->kind != WS_EV_NONE)
-            return true;
-        p->from = 0;
-        p->len = raw_receive(c, p->buf, sizeof p->buf);
-        if (!p->len)
-            return false;
-    }
-}
-
 static void play_forms(struct raw_conn *c)
 {
     unsigned char frag[] = {0x02, 3, 'a', 'b', 'c', 0x00, 2, 'd', 'e', 0x80, 1, 'f'}; /* abc de f */
@@ -109,31 +55,31 @@ static void play_forms(struct raw_conn *c)
     char big[8192];
     memset(big, 'x', sizeof big);
     raw_send(c, frag, sizeof frag);
-    ws_text(c, WS_OP_PING, "are you there");
-    ws_text(c, WS_OP_TEXT, "{\"type\":\"news\"}"); /* JSON of another type is nothing */
+    rawws_text(c, WS_OP_PING, "are you there");
+    rawws_text(c, WS_OP_TEXT, "{\"type\":\"news\"}"); /* JSON of another type is nothing */
     raw_send(c, text_frag, sizeof text_frag);
-    ws_send(c, WS_OP_TEXT, big, sizeof big);
-    ws_send(c, WS_OP_BINARY, "", 0);
-    ws_send(c, WS_OP_BINARY, "\0\xff", 2);
+    rawws_send(c, WS_OP_TEXT, big, sizeof big);
+    rawws_send(c, WS_OP_BINARY, "", 0);
+    rawws_send(c, WS_OP_BINARY, "\0\xff", 2);
 }
 
 static void play_socket(struct raw_conn *c, struct upstream *u)
 {
-    struct peer p = {.from = 0};
+    struct rawws p;
     struct ws_event ev;
     bool more = true;
-    ws_codec_init(&p.codec, 1 << 20);
-    for (size_t n = 0; more && next_event(c, &p, &ev);) {
+    rawws_init(&p);
+    for (size_t n = 0; more && rawws_next(c, &p, &ev);) {
         if (ev.kind == WS_EV_CLOSE) {
             unsigned char code[2] = {0x03, 0xe8};
             pthread_mutex_lock(&u->lock);
             u->closed_politely = true;
             pthread_mutex_unlock(&u->lock);
-            ws_send(c, WS_OP_CLOSE, code, 2);
+            rawws_send(c, WS_OP_CLOSE, code, 2);
             return;
         }
         if (ev.kind == WS_EV_PONG)
-            ws_text(c, WS_OP_BINARY, "pong");
+            rawws_text(c, WS_OP_BINARY, "pong");
         if (ev.kind != WS_EV_DATA)
             continue;
         if (ev.text) { /* the start */
@@ -147,21 +93,21 @@ static void play_socket(struct raw_conn *c, struct upstream *u)
             if (u->play == PLAY_FORMS)
                 play_forms(c);
             if (u->play == PLAY_EXIT) {
-                ws_text(c, WS_OP_BINARY, "bye\r\n");
-                ws_text(c, WS_OP_TEXT, "{\"type\":\"exit\",\"code\":7}");
-                ws_send(c, WS_OP_CLOSE, "\x03\xe8", 2);
+                rawws_text(c, WS_OP_BINARY, "bye\r\n");
+                rawws_text(c, WS_OP_TEXT, "{\"type\":\"exit\",\"code\":7}");
+                rawws_send(c, WS_OP_CLOSE, "\x03\xe8", 2);
                 raw_peer_closed(c);
                 return;
             }
             for (size_t sent = 0; u->play == PLAY_FLOOD && more && sent < u->flood; sent += 16384) {
                 static const char zeros[16384];
-                more = ws_send(c, WS_OP_BINARY, zeros, sizeof zeros);
+                more = rawws_send(c, WS_OP_BINARY, zeros, sizeof zeros);
             }
             continue;
         }
         u->received += ev.len;
         if (u->play == PLAY_ECHO)
-            more = ws_send(c, WS_OP_BINARY, ev.data, ev.len);
+            more = rawws_send(c, WS_OP_BINARY, ev.data, ev.len);
     }
 }
 
@@ -240,7 +186,7 @@ static void on_socket(struct raw_conn *c, int n, void *arg)
     case PLAY_FLOOD:
     case PLAY_DROP:
     default:
-        if (accept_handshake(c, r.head))
+        if (rawws_accept(c, r.head))
             play_socket(c, u);
     }
 }
@@ -567,6 +513,20 @@ static void test_proxy(void **state)
     unsetenv("http_proxy");
 }
 
+static void on_tick(void *arg)
+{
+    (void)arg;
+}
+
+/* A turn that waits for little, for trying things at every moment. */
+static void short_turn(struct setup *s)
+{
+    struct sg_timer *t = sg_timer_new(s->f.loop, on_tick, NULL);
+    sg_timer_start(t, 3);
+    uv_run(sg_loop_uv(s->f.loop), UV_RUN_ONCE);
+    sg_timer_free(t);
+}
+
 static void test_cancel(void **state)
 {
     (void)state;
@@ -576,7 +536,7 @@ static void test_cancel(void **state)
         open_setup(&s);
         begin(&s);
         for (int i = 0; i < when && !s.x.done; i++)
-            uv_run(sg_loop_uv(s.f.loop), UV_RUN_ONCE);
+            short_turn(&s);
         vercel_interactive_cancel(s.x.t);
         s.x.cancelled = !s.x.done;
         for (int i = 0; i < 5; i++)
@@ -603,7 +563,7 @@ static void test_shutdown(void **state)
         open_setup(&s);
         begin(&s);
         for (int i = 0; i < when && !s.x.done && !s.x.open; i++)
-            uv_run(sg_loop_uv(s.f.loop), UV_RUN_ONCE);
+            short_turn(&s);
         close_setup(&s);
         assert_true(s.x.done);
         assert_true(s.x.failed);
