@@ -173,9 +173,9 @@ def test_a_tail_of_one_mebibyte_is_kept_of_each_stream_P09(api):
 
 
 def test_a_process_that_nobody_follows_is_saved_before_the_deadline(own):
-    """The session ends by itself; 20 s before that is 2 s here."""
-    gateway, api = own(STORE_SAVE_BEFORE_MS=2000)
-    box = api.create(timeout_ms=10000)
+    """The session ends by itself; 20 s before that are 1.5 s here."""
+    gateway, api = own(STORE_SAVE_BEFORE_MS=1500)
+    box = api.create(timeout_ms=7000)
     name, session = box["name"], box["session_id"]
     pid = api.start(name, shell="echo one; echo two >&2; exec sleep 600")
     quiet = api.start(name, "sleep", "600")
@@ -192,12 +192,12 @@ def test_a_gateway_that_was_killed_saves_before_the_deadline_all_the_same(own, e
     """Whoever comes after it finds in the shared file what has to be done."""
     state = tmp_path / "shared.db"
     first, api = own(STORE_STATE_FILE=state)
-    box = api.create(timeout_ms=12000)
+    box = api.create(timeout_ms=9000)
     name = box["name"]
     pid = api.start(name, shell="echo not lost; exec sleep 600")
     until(lambda: api.output(name, pid).content, "it printed")
     kill(first)
-    second, other = own(STORE_STATE_FILE=state, STORE_SAVE_BEFORE_MS=2000)
+    second, other = own(STORE_STATE_FILE=state, STORE_SAVE_BEFORE_MS=1500)
     other.made.append(name)
     until(lambda: other.get(name)["status"] == "stopped", "its time is over")
     assert other.process(name, pid)["state"] == "ended_by_session"

@@ -304,6 +304,89 @@ static void stop_stops_and_reports_C2(void **state)
     end(c);
 }
 
+/* ---- what has to come before a stop ---- */
+
+static struct {
+    int begun, cancelled;
+    bool at_once;
+    char session[32];
+    void (*done)(void *arg);
+    void *arg;
+} before;
+
+static void *before_begin(void *arg, const char *name, const struct control_session *s,
+                          void (*done)(void *arg), void *done_arg)
+{
+    assert_ptr_equal(arg, &before);
+    assert_string_equal(name, "box");
+    (void)snprintf(before.session, sizeof before.session, "%s", s->session_id);
+    before.begun++;
+    before.done = done;
+    before.arg = done_arg;
+    assert_int_equal(up.nstops, 0);
+    if (!before.at_once)
+        return &before;
+    done(done_arg);
+    return NULL;
+}
+
+static void before_cancel(void *ticket)
+{
+    assert_ptr_equal(ticket, &before);
+    before.cancelled++;
+}
+
+static struct control *begin_with_before(bool at_once)
+{
+    static const struct control_before_stop b = {before_begin, before_cancel, &before};
+    struct control *c = begin();
+    memset(&before, 0, sizeof before);
+    before.at_once = at_once;
+    control_set_before_stop(c, &b);
+    up.gets[0] = (struct answer){.session = "sbx_1", .status = VERCEL_RUNNING};
+    up.gets[1] = (struct answer){.session = "sbx_1", .status = VERCEL_STOPPED};
+    return c;
+}
+
+static void stop_comes_after_what_is_before_it_P09(void **state)
+{
+    (void)state;
+    for (int at_once = 0; at_once < 2; at_once++) {
+        struct control *c = begin_with_before(at_once);
+        struct seen s = {.want = 1};
+        control_stop(c, "box", 25000, on_moved, &s);
+        for (int i = 0; i < 200 && !before.begun; i++)
+            uv_run(sg_loop_uv(up.loop), UV_RUN_ONCE);
+        assert_int_equal(before.begun, 1);
+        assert_string_equal(before.session, "sbx_1");
+        if (!at_once) {
+            uv_run(sg_loop_uv(up.loop), UV_RUN_NOWAIT);
+            assert_int_equal(up.nstops, 0);
+            before.done(before.arg);
+        }
+        turn();
+        assert_int_equal(s.code, SG_OK);
+        assert_int_equal(up.nstops, 1);
+        assert_int_equal(before.begun, 1);
+        end(c);
+        assert_int_equal(before.cancelled, 0);
+    }
+}
+
+static void a_stop_that_ends_before_takes_its_ticket_back(void **state)
+{
+    (void)state;
+    struct control *c = begin_with_before(false);
+    struct seen s = {.want = -1};
+    control_stop(c, "box", 25000, on_moved, &s);
+    for (int i = 0; i < 200 && !before.begun; i++)
+        uv_run(sg_loop_uv(up.loop), UV_RUN_ONCE);
+    end(c);
+    assert_int_equal(before.cancelled, 1);
+    assert_int_equal(s.code, SG_E_DRAINING);
+    assert_int_equal(up.nstops, 0);
+}
+
 static void stop_of_a_stopped_one_succeeds_C2(void **state)
 {
     (void)state;
@@ -406,6 +489,8 @@ int main(void)
         cmocka_unit_test(lookup_tells_why_there_is_no_session),
         cmocka_unit_test(freeing_answers_whoever_waits),
         cmocka_unit_test(stop_stops_and_reports_C2),
+        cmocka_unit_test(stop_comes_after_what_is_before_it_P09),
+        cmocka_unit_test(a_stop_that_ends_before_takes_its_ticket_back),
         cmocka_unit_test(stop_of_a_stopped_one_succeeds_C2),
         cmocka_unit_test(stop_survives_somebody_elses_stop_C2),
         cmocka_unit_test(stop_answers_pending_only_after_telling),

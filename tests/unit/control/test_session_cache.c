@@ -25,11 +25,12 @@ static void remembers_replaces_and_forgets(void **state)
     assert_string_equal(s.cwd, "/w");
     assert_null(s.arch);
     cached_session_clear(&s);
-    session_cache_put(c, "a", "sbx_2", "/", "arm64", 0);
+    session_cache_put(c, "a", "sbx_2", "/", "arm64", 12345);
     assert_int_equal(session_cache_count(c), 1);
     assert_true(session_cache_get(c, "a", &s));
     assert_string_equal(s.session_id, "sbx_2");
     assert_string_equal(s.arch, "arm64");
+    assert_int_equal(s.deadline_ms, 12345);
     cached_session_clear(&s);
     session_cache_forget(c, "a");
     session_cache_forget(c, "a");
