@@ -65,7 +65,7 @@ static const struct option options[] = {
     {"--only", POSITIVE, BIT(CMD_FOLLOW), 0, 2, AT(only), 0},
     {"--limit", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX, AT(limit), AT(has_limit)},
     {"--tail", NUMBER, BIT(CMD_FOLLOW), 0, INT64_MAX, AT(tail), AT(has_tail)},
-    {"--attend", FLAG, BIT(CMD_FOLLOW), 0, 0, AT(attend), 0},
+    {"--attend", FLAG, BIT(CMD_FOLLOW) | BIT(CMD_WATCH), 0, 0, AT(attend), 0},
     {"--wait-ms", NUMBER, WAITS, 0, INT64_MAX / 2, AT(wait_ms), AT(has_wait)},
     {"--signal", POSITIVE, SIGNALS, SIGNALS, 64, AT(signal), 0},
     {"--only-program", FLAG, BIT(CMD_SIGNAL), 0, 0, AT(only_program), 0},

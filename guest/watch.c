@@ -1,6 +1,7 @@
 #include "guest/watch.h"
 
 #include "base/core/num.h"
+#include "guest/ctl.h"
 #include "guest/out.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@ enum {
 struct watched {
     const char *id;
     uint64_t seen[2];
-    int wd; /* -1: none */
+    int wd;     /* -1: none */
+    int attend; /* connection that says we are here, or -1 */
     bool told, due;
 };
 
@@ -28,6 +30,7 @@ struct watch {
     struct watched list[WATCH_MAX];
     size_t count, left, next;
     bool unnotified; /* some record has no notification */
+    bool attend;
 };
 
 static bool parse(struct watch *w, char *const *argv)
@@ -36,7 +39,7 @@ static bool parse(struct watch *w, char *const *argv)
         if (!argv[1] || !argv[2] || w->count == WATCH_MAX || !sg_wire_id_valid(argv[0], strlen(argv[0])))
             return false;
         struct watched *p = &w->list[w->count++];
-        *p = (struct watched){.id = argv[0], .wd = -1, .due = true};
+        *p = (struct watched){.id = argv[0], .wd = -1, .attend = -1, .due = true};
         for (size_t s = 0; s < 2; s++)
             if (!sg_parse_u64(argv[1 + s], strlen(argv[1 + s]), INT64_MAX / 4, &p->seen[s]))
                 return false;
@@ -72,6 +75,9 @@ static void tell(struct watch *w, struct watched *p, const struct sg_wire_proces
     p->told = true;
     w->left--;
     forget(w, p);
+    if (p->attend >= 0)
+        close(p->attend); /* who is told follows it again, and attends so */
+    p->attend = -1;
 }
 
 static void look(struct watch *w, struct watched *p)
@@ -89,6 +95,9 @@ static void look(struct watch *w, struct watched *p)
         return;
     }
     notify_of(w, p, dir);
+    if (w->attend && p->attend < 0)
+        p->attend =
+            ctl_connect(dir, 'W', &f); /* one that cannot be attended ends by itself, or never for that */
     if (!record_load(dir, p->id, &rec, &f)) {
         rec.p.state = SG_PS_UNKNOWN;
         rec.p.how = SG_HOW_UNKNOWN;
@@ -151,6 +160,7 @@ static void watch_all(struct watch *w)
 bool act_watch(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
 {
     static struct watch w;
+    w.attend = a->attend;
     if (!parse(&w, a->argv))
         return guest_failed(f, SG_WF_USAGE, 0, "bad list of processes to watch");
     w.session = root->fd < 0 ? -1 : session_open(root, a->session, false);
