@@ -118,3 +118,17 @@ def test_quiet_processes_share_one_stream(api, own_gateway, emulator):
         a.until_close()
         assert bytes(a.data["stdout"]) == b"up\n%d awake\n" % i and a.message("exit")["exit_code"] == i
         a.socket.close()
+
+
+def test_a_quiet_process_knows_that_somebody_is_attached(api, own_gateway):
+    """While it is watched with others, too; and what was to end with its last client ends once that has left."""
+    gateway = own_gateway(RELAY_QUIET_MS=300)
+    mine = Client(gateway)
+    box = api.sandbox()
+    pid = api.start(box, "sleep", "600", on_disconnect={"kill_after_ms": 1500})
+    with mine.attach(box, pid) as a:
+        assert a.next() == "hello"
+        time.sleep(5)  # more than three times what it would live without
+        assert api.process(box, pid)["state"] == "running"
+    until(lambda: api.process(box, pid)["state"] == "finished", "it ends without its client")
+    assert api.process(box, pid)["ended_by"] == "scope"
