@@ -80,7 +80,8 @@ static void let_go(struct attach *a, enum sg_code why)
         writer_release(a->writer);
     a->writer = NULL;
     a->no_writer = why;
-    crowd_write(&a->seat, false);
+    if (why != SG_E_PROCESS_FINISHED) /* whose exit is on its way: no news then */
+        crowd_write(&a->seat, false);
     drop_held(a);
 }
 

@@ -13,7 +13,7 @@
 static void judge(const struct input_queue *q, struct sg_error *e)
 {
     bool close_open = q->close_wanted && !q->closed;
-    if (!queue_held(q) && !close_open)
+    if (!input_queue_held(q) && !close_open)
         e->outcome = SG_FINISHED;
     else if (q->sent_max > q->base || (q->close_sent && !q->closed))
         e->outcome = SG_OUTCOME_UNKNOWN;
@@ -50,7 +50,7 @@ static void input_destroy(struct relay_obj *o)
     session_free(&in->session);
     sg_timer_free(in->timer);
     sg_timer_free(in->moment);
-    queue_free(&in->q);
+    input_queue_free(&in->q);
     sg_buf_free(&in->out);
     free(in);
 }
@@ -81,7 +81,7 @@ void input_die(struct input *in, const struct sg_error *e)
 
 void input_settle(struct input *in)
 {
-    if (in->buried || in->writer || in->carrier || queue_wants(&in->q))
+    if (in->buried || in->writer || in->carrier || input_queue_wants(&in->q))
         return;
     if (in->unclear) /* the next writer should know what may still come up */
         sg_timer_start(in->timer, (uint64_t)relay_limits(in->obj.relay)->give_up_ms);
@@ -107,7 +107,7 @@ static struct input *input_new(struct relay *r, const struct writer_spec *s)
         return NULL;
     obj_init(&in->obj, r, input_abandon, input_destroy);
     (void)snprintf(in->id, sizeof in->id, "%s", s->id);
-    queue_init(&in->q, INPUT_BUFFER);
+    input_queue_init(&in->q, INPUT_BUFFER);
     in->timer = sg_timer_new(relay_loop(r), input_timer, in);
     in->moment = sg_timer_new(relay_loop(r), input_moment, in);
     in->progress_ms = sg_mono_ms();
@@ -127,7 +127,7 @@ void input_tell(struct input *in)
     const struct input_queue *q = &in->q;
     if (!w || !q->known || (q->base < w->others && !q->closed && !q->unwanted))
         return;
-    w->ev.on_accepted(w->arg, q->base, queue_room(q), q->closed, q->unwanted);
+    w->ev.on_accepted(w->arg, q->base, input_queue_room(q), q->closed, q->unwanted);
 }
 
 void input_refused(struct input *in, const struct sg_error *e)
@@ -195,7 +195,7 @@ static void displace(struct input *in)
     sg_fail(&e, SG_E_WRITER_REPLACED, SG_NOT_STARTED, "another client of this process took its input over");
     end_writer(old, &e);
     sg_timer_start(old->later, 0);
-    queue_drop_unsent(&in->q);
+    input_queue_drop_unsent(&in->q);
 }
 
 static struct writer *writer_new(struct relay *r, const struct writer_events *ev, void *arg)
@@ -240,10 +240,10 @@ struct writer *writer_open(struct relay *r, const struct writer_spec *s, const s
     if (in->writer)
         displace(in);
     if (!in->up)
-        queue_forget(&in->q);
+        input_queue_forget(&in->q);
     in->writer = w;
     w->in = in;
-    w->others = in->q.based ? in->q.base + queue_held(&in->q) : 0;
+    w->others = in->q.based ? in->q.base + input_queue_held(&in->q) : 0;
     in->interactive = in->interactive || s->terminal;
     in->sudo = in->sudo || s->sudo;
     if (in->q.known)
@@ -274,7 +274,7 @@ enum sg_code writer_data(struct writer *w, uint64_t offset, const void *data, si
     *taken = 0;
     if (w->ended)
         return refuse_ended(w, e);
-    enum sg_code rc = queue_write(&w->in->q, offset, data, len, taken, e);
+    enum sg_code rc = input_queue_write(&w->in->q, offset, data, len, taken, e);
     if (!rc)
         input_pump(w->in);
     return rc;
@@ -284,7 +284,7 @@ enum sg_code writer_close_input(struct writer *w, uint64_t offset, struct sg_err
 {
     if (w->ended)
         return refuse_ended(w, e);
-    enum sg_code rc = queue_close(&w->in->q, offset, e);
+    enum sg_code rc = input_queue_close(&w->in->q, offset, e);
     if (!rc)
         input_pump(w->in);
     return rc;
@@ -294,7 +294,7 @@ enum sg_code writer_resize(struct writer *w, unsigned cols, unsigned rows, bool 
 {
     if (w->ended)
         return refuse_ended(w, e);
-    enum sg_code rc = queue_resize(&w->in->q, cols, rows, redraw, e);
+    enum sg_code rc = input_queue_resize(&w->in->q, cols, rows, redraw, e);
     if (!rc)
         input_pump(w->in);
     return rc;
@@ -304,7 +304,7 @@ enum sg_code writer_signal(struct writer *w, int signal_number, bool whole, stru
 {
     if (w->ended)
         return refuse_ended(w, e);
-    enum sg_code rc = queue_signal(&w->in->q, signal_number, whole, e);
+    enum sg_code rc = input_queue_signal(&w->in->q, signal_number, whole, e);
     if (!rc)
         input_pump(w->in);
     return rc;
@@ -314,7 +314,7 @@ enum sg_code writer_ack(struct writer *w, const uint64_t received[2], struct sg_
 {
     if (w->ended)
         return refuse_ended(w, e);
-    enum sg_code rc = queue_ack(&w->in->q, received, e);
+    enum sg_code rc = input_queue_ack(&w->in->q, received, e);
     if (!rc)
         input_pump(w->in);
     return rc;

@@ -17,7 +17,7 @@ static void forget_carrier(struct input *in)
     sg_buf_free(&in->out);
     sg_timer_stop(in->timer);
     sg_timer_stop(in->moment);
-    queue_lost(&in->q);
+    input_queue_lost(&in->q);
 }
 
 void input_stop(struct input *in)
@@ -31,7 +31,7 @@ void input_stop(struct input *in)
 
 static bool wanted(const struct input *in)
 {
-    return in->claim || queue_wants(&in->q);
+    return in->claim || input_queue_wants(&in->q);
 }
 
 static void open_later(struct input *in, const struct sg_error *e)
@@ -98,7 +98,7 @@ static void take_open(struct input *in, const struct sg_wire_line *line, bool in
         contradicted(in, &e);
         return;
     }
-    enum sg_code rc = queue_opened(&in->q, line->accepted, line->room, &e);
+    enum sg_code rc = input_queue_opened(&in->q, line->accepted, line->room, &e);
     if (rc && rc != SG_E_STDIN_OFFSET) {
         mistaken(in, rc, &e);
         return;
@@ -124,7 +124,8 @@ static void take_accepted(struct input *in, const struct sg_wire_line *line)
         contradicted(in, &e);
         return;
     }
-    enum sg_code rc = queue_accepted(&in->q, line->accepted, line->room, line->closed, line->unwanted, &e);
+    enum sg_code rc =
+        input_queue_accepted(&in->q, line->accepted, line->room, line->closed, line->unwanted, &e);
     if (rc) {
         mistaken(in, rc, &e);
         return;
@@ -166,7 +167,7 @@ static void take_error(struct input *in, const struct sg_wire_line *line)
             open_later(in, NULL);
         else
             input_settle(in);
-    } else if (line->fail == SG_WF_NO_INPUT && in->q.close_wanted && !queue_held(&in->q)) {
+    } else if (line->fail == SG_WF_NO_INPUT && in->q.close_wanted && !input_queue_held(&in->q)) {
         in->q.closed = true; /* the answer to our close was lost */
         input_tell(in);
         input_settle(in);
@@ -195,7 +196,7 @@ static void on_end(void *arg, const struct sg_wire_line *line, const struct sg_e
     int64_t now = sg_mono_ms(), lived = now - in->opened_ms;
     bool up = in->up;
     if (line && (line->kind == SG_WIRE_OK || (line->kind == SG_WIRE_MORE && now - in->sent_ms > SURE_MS)))
-        queue_sure(&in->q);
+        input_queue_sure(&in->q);
     forget_carrier(in);
     if (!line) {
         mine = *e;
@@ -251,7 +252,7 @@ static void send_frames(struct input *in)
 {
     bool sent = false, held = in->q.receipts_held, redrawing = in->q.redraw_begun;
     in->out.max = OUT_MAX;
-    while (flush(in) && queue_next(&in->q, &in->out))
+    while (flush(in) && input_queue_next(&in->q, &in->out))
         sent = true;
     if (in->out.failed) /* no memory: tried again with the next line or the timer */
         in->out.failed = false;
@@ -280,7 +281,7 @@ void input_pump(struct input *in)
 void input_moment(void *arg)
 {
     struct input *in = arg;
-    queue_settle(&in->q);
+    input_queue_settle(&in->q);
     input_pump(in);
 }
 

@@ -26,7 +26,7 @@ struct input {
     int64_t opened_ms, heard_ms, sent_ms; /* carrier opened, last line, last frame */
     bool waiting;                         /* for the time to open the next carrier */
     struct sg_timer *timer;               /* without a carrier: until the next one; else idle or hung */
-    struct sg_timer *moment;              /* queue_settle */
+    struct sg_timer *moment;              /* input_queue_settle */
 
     int64_t fail_since; /* 0: the last carrier came up */
     struct sg_error last;

@@ -7,26 +7,26 @@
 /* Only whole frames count when a carrier is cut. */
 enum { FRAME_MAX = 16 * 1024 };
 
-void queue_init(struct input_queue *q, size_t max)
+void input_queue_init(struct input_queue *q, size_t max)
 {
     *q = (struct input_queue){0};
     q->max = max;
     sg_buf_init(&q->buf, 2 * max);
 }
 
-void queue_free(struct input_queue *q)
+void input_queue_free(struct input_queue *q)
 {
     sg_buf_free(&q->buf);
 }
 
 static uint64_t end_of(const struct input_queue *q)
 {
-    return q->base + queue_held(q);
+    return q->base + input_queue_held(q);
 }
 
-size_t queue_room(const struct input_queue *q)
+size_t input_queue_room(const struct input_queue *q)
 {
-    return q->unwanted || q->close_wanted ? 0 : q->max - queue_held(q);
+    return q->unwanted || q->close_wanted ? 0 : q->max - input_queue_held(q);
 }
 
 static void drop_all(struct input_queue *q)
@@ -72,7 +72,7 @@ static bool known_part(struct input_queue *q, uint64_t offset, size_t len, size_
     if (offset == INPUT_APPEND)
         return true;
     if (!q->based) {
-        if (queue_held(q)) /* something of an offset that only the guest knows */
+        if (input_queue_held(q)) /* something of an offset that only the guest knows */
             return false;
         q->base = q->sent = offset;
         q->based = true;
@@ -84,8 +84,8 @@ static bool known_part(struct input_queue *q, uint64_t offset, size_t len, size_
     return true;
 }
 
-enum sg_code queue_write(struct input_queue *q, uint64_t offset, const void *data, size_t len, size_t *taken,
-                         struct sg_error *e)
+enum sg_code input_queue_write(struct input_queue *q, uint64_t offset, const void *data, size_t len,
+                               size_t *taken, struct sg_error *e)
 {
     size_t old;
     *taken = 0;
@@ -96,7 +96,7 @@ enum sg_code queue_write(struct input_queue *q, uint64_t offset, const void *dat
     size_t n = len - old;
     if (n && (q->close_wanted || q->unwanted))
         return over(q, e);
-    size_t room = q->max - queue_held(q);
+    size_t room = q->max - input_queue_held(q);
     n = n < room ? n : room;
     if (n && !sg_buf_add(&q->buf, (const char *)data + old, n)) {
         q->buf.failed = false;
@@ -106,7 +106,7 @@ enum sg_code queue_write(struct input_queue *q, uint64_t offset, const void *dat
     return SG_OK;
 }
 
-enum sg_code queue_close(struct input_queue *q, uint64_t offset, struct sg_error *e)
+enum sg_code input_queue_close(struct input_queue *q, uint64_t offset, struct sg_error *e)
 {
     size_t part;
     if (offset != INPUT_APPEND && offset > OFFSET_MAX)
@@ -123,8 +123,8 @@ enum sg_code queue_close(struct input_queue *q, uint64_t offset, struct sg_error
     return SG_OK;
 }
 
-enum sg_code queue_resize(struct input_queue *q, unsigned cols, unsigned rows, bool redraw,
-                          struct sg_error *e)
+enum sg_code input_queue_resize(struct input_queue *q, unsigned cols, unsigned rows, bool redraw,
+                                struct sg_error *e)
 {
     if (!cols || !rows || cols > PROCESS_SIDE_MAX || rows > PROCESS_SIDE_MAX)
         return sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT, "a terminal has 1 to %d columns and rows",
@@ -136,7 +136,7 @@ enum sg_code queue_resize(struct input_queue *q, unsigned cols, unsigned rows, b
     return SG_OK;
 }
 
-enum sg_code queue_signal(struct input_queue *q, int number, bool whole, struct sg_error *e)
+enum sg_code input_queue_signal(struct input_queue *q, int number, bool whole, struct sg_error *e)
 {
     if (number < 1 || number > 64)
         return sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT, "no such signal");
@@ -147,7 +147,7 @@ enum sg_code queue_signal(struct input_queue *q, int number, bool whole, struct 
     return SG_OK;
 }
 
-enum sg_code queue_ack(struct input_queue *q, const uint64_t received[2], struct sg_error *e)
+enum sg_code input_queue_ack(struct input_queue *q, const uint64_t received[2], struct sg_error *e)
 {
     if (received[0] > OFFSET_MAX || received[1] > OFFSET_MAX)
         return sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT, "the offset is larger than any output");
@@ -161,13 +161,13 @@ enum sg_code queue_ack(struct input_queue *q, const uint64_t received[2], struct
     return SG_OK;
 }
 
-void queue_drop_unsent(struct input_queue *q)
+void input_queue_drop_unsent(struct input_queue *q)
 {
     size_t keep = q->sent_max > q->base ? (size_t)(q->sent_max - q->base) : 0;
     if (!q->known || !keep) {
         drop_all(q);
         q->based = q->known; /* an offset that only its writer named means nothing to others */
-    } else if (queue_held(q) > keep) {
+    } else if (input_queue_held(q) > keep) {
         q->buf.len = q->gone + keep;
         q->buf.data[q->buf.len] = '\0';
     }
@@ -184,7 +184,7 @@ void queue_drop_unsent(struct input_queue *q)
 static void advance(struct input_queue *q, uint64_t accepted)
 {
     uint64_t n = accepted - q->base;
-    drop_first(q, n < queue_held(q) ? (size_t)n : queue_held(q));
+    drop_first(q, n < input_queue_held(q) ? (size_t)n : input_queue_held(q));
     q->base = accepted;
     if (q->sent < accepted)
         q->sent = accepted;
@@ -237,7 +237,7 @@ static void credit(struct input_queue *q, uint64_t room)
     q->limit = room > OFFSET_MAX ? OFFSET_MAX : q->base + room;
 }
 
-enum sg_code queue_opened(struct input_queue *q, uint64_t accepted, uint64_t room, struct sg_error *e)
+enum sg_code input_queue_opened(struct input_queue *q, uint64_t accepted, uint64_t room, struct sg_error *e)
 {
     if (accepted > OFFSET_MAX)
         return sg_fail(e, SG_E_UPSTREAM_BAD_RESPONSE, SG_STARTED, "no input can be so long");
@@ -249,8 +249,8 @@ enum sg_code queue_opened(struct input_queue *q, uint64_t accepted, uint64_t roo
     return rc;
 }
 
-enum sg_code queue_accepted(struct input_queue *q, uint64_t accepted, uint64_t room, bool closed,
-                            bool unwanted, struct sg_error *e)
+enum sg_code input_queue_accepted(struct input_queue *q, uint64_t accepted, uint64_t room, bool closed,
+                                  bool unwanted, struct sg_error *e)
 {
     if (accepted > OFFSET_MAX)
         return sg_fail(e, SG_E_UPSTREAM_BAD_RESPONSE, SG_STARTED, "no input can be so long");
@@ -258,7 +258,7 @@ enum sg_code queue_accepted(struct input_queue *q, uint64_t accepted, uint64_t r
     if (rc)
         return rc;
     if (accepted > q->told_at)
-        queue_sure(q);
+        input_queue_sure(q);
     credit(q, room);
     if (closed && !q->closed) {
         q->closed = q->close_wanted = q->close_sent = true;
@@ -347,20 +347,20 @@ static bool next_close(struct input_queue *q, struct sg_buf *out)
     return true;
 }
 
-bool queue_next(struct input_queue *q, struct sg_buf *out)
+bool input_queue_next(struct input_queue *q, struct sg_buf *out)
 {
     return next_signal(q, out) || next_size(q, out) || next_receipts(q, out) || next_data(q, out) ||
            next_close(q, out);
 }
 
-void queue_settle(struct input_queue *q)
+void input_queue_settle(struct input_queue *q)
 {
     q->receipts_held = false;
     if (q->redraw_begun)
         q->redraw = q->redraw_begun = false;
 }
 
-void queue_sure(struct input_queue *q)
+void input_queue_sure(struct input_queue *q)
 {
     if (q->size_told == QUEUE_SENT)
         q->size_told = QUEUE_SURE;
@@ -368,7 +368,7 @@ void queue_sure(struct input_queue *q)
         q->receipts_told = QUEUE_SURE;
 }
 
-void queue_lost(struct input_queue *q)
+void input_queue_lost(struct input_queue *q)
 {
     q->sent = q->base;
     q->limit = 0;
@@ -383,15 +383,15 @@ void queue_lost(struct input_queue *q)
         q->close_sent = false;
 }
 
-void queue_forget(struct input_queue *q)
+void input_queue_forget(struct input_queue *q)
 {
-    if (!queue_held(q) && !q->close_wanted && !q->unwanted)
+    if (!input_queue_held(q) && !q->close_wanted && !q->unwanted)
         q->known = q->based = false;
 }
 
-bool queue_wants(const struct input_queue *q)
+bool input_queue_wants(const struct input_queue *q)
 {
     return q->nsignals || (q->cols && q->size_told == QUEUE_UNSENT) ||
-           (q->receipts && q->receipts_told == QUEUE_UNSENT) || queue_held(q) ||
+           (q->receipts && q->receipts_told == QUEUE_UNSENT) || input_queue_held(q) ||
            (q->close_wanted && !q->closed && !q->unwanted);
 }

@@ -30,10 +30,10 @@ struct input_queue {
 
     unsigned cols, rows; /* 0: nothing to tell */
     bool redraw;         /* first another size, then this one */
-    bool redraw_begun;   /* that was sent: the true one waits for queue_settle */
+    bool redraw_begun;   /* that was sent: the true one waits for input_queue_settle */
     enum queue_told size_told;
     uint64_t received[2];
-    bool receipts, receipts_held; /* there are some to tell; but only after queue_settle */
+    bool receipts, receipts_held; /* there are some to tell; but only after input_queue_settle */
     enum queue_told receipts_told;
     uint64_t
         told_at; /* the input sent before the newest size or receipt: when more is accepted, they were read */
@@ -44,46 +44,48 @@ struct input_queue {
     unsigned nsignals;
 };
 
-void queue_init(struct input_queue *q, size_t max);
-void queue_free(struct input_queue *q);
+void input_queue_init(struct input_queue *q, size_t max);
+void input_queue_free(struct input_queue *q);
 
 /* ---- the writer's side: as writer_… in relay/input.h ---- */
-SG_MUST_CHECK enum sg_code queue_write(struct input_queue *q, uint64_t offset, const void *data, size_t len,
-                                       size_t *taken, struct sg_error *e);
-SG_MUST_CHECK enum sg_code queue_close(struct input_queue *q, uint64_t offset, struct sg_error *e);
-SG_MUST_CHECK enum sg_code queue_resize(struct input_queue *q, unsigned cols, unsigned rows, bool redraw,
-                                        struct sg_error *e);
-SG_MUST_CHECK enum sg_code queue_signal(struct input_queue *q, int number, bool whole, struct sg_error *e);
-SG_MUST_CHECK enum sg_code queue_ack(struct input_queue *q, const uint64_t received[2], struct sg_error *e);
-size_t queue_room(const struct input_queue *q);
+SG_MUST_CHECK enum sg_code input_queue_write(struct input_queue *q, uint64_t offset, const void *data,
+                                             size_t len, size_t *taken, struct sg_error *e);
+SG_MUST_CHECK enum sg_code input_queue_close(struct input_queue *q, uint64_t offset, struct sg_error *e);
+SG_MUST_CHECK enum sg_code input_queue_resize(struct input_queue *q, unsigned cols, unsigned rows,
+                                              bool redraw, struct sg_error *e);
+SG_MUST_CHECK enum sg_code input_queue_signal(struct input_queue *q, int number, bool whole,
+                                              struct sg_error *e);
+SG_MUST_CHECK enum sg_code input_queue_ack(struct input_queue *q, const uint64_t received[2],
+                                           struct sg_error *e);
+size_t input_queue_room(const struct input_queue *q);
 /* Bytes written and not accepted. */
-static inline size_t queue_held(const struct input_queue *q)
+static inline size_t input_queue_held(const struct input_queue *q)
 {
     return q->buf.len - q->gone;
 }
 /* Forgets what was never given to a carrier: another writer's. */
-void queue_drop_unsent(struct input_queue *q);
+void input_queue_drop_unsent(struct input_queue *q);
 
 /* ---- the carrier's side ---- */
 /* A carrier is open (C line).  STDIN_OFFSET when all that was written began beyond `accepted`: it was dropped, and
  * the queue goes on.  UPSTREAM_BAD_RESPONSE when the guest has less than it had; WRITER_REPLACED when it has more
  * than was ever sent. */
-SG_MUST_CHECK enum sg_code queue_opened(struct input_queue *q, uint64_t accepted, uint64_t room,
-                                        struct sg_error *e);
+SG_MUST_CHECK enum sg_code input_queue_opened(struct input_queue *q, uint64_t accepted, uint64_t room,
+                                              struct sg_error *e);
 /* An A line; the same. */
-SG_MUST_CHECK enum sg_code queue_accepted(struct input_queue *q, uint64_t accepted, uint64_t room,
-                                          bool closed, bool unwanted, struct sg_error *e);
+SG_MUST_CHECK enum sg_code input_queue_accepted(struct input_queue *q, uint64_t accepted, uint64_t room,
+                                                bool closed, bool unwanted, struct sg_error *e);
 /* Appends the next frame to out; false when there is none that may be sent now. */
-bool queue_next(struct input_queue *q, struct sg_buf *out);
+bool input_queue_next(struct input_queue *q, struct sg_buf *out);
 /* The moment between two sizes, or between receipts, is over. */
-void queue_settle(struct input_queue *q);
+void input_queue_settle(struct input_queue *q);
 /* What was sent so far arrived, as far as can be told: the carrier has lived on. */
-void queue_sure(struct input_queue *q);
+void input_queue_sure(struct input_queue *q);
 /* The carrier is gone. */
-void queue_lost(struct input_queue *q);
+void input_queue_lost(struct input_queue *q);
 /* Nothing is held, and others may have written meanwhile: the guest is asked before any offset counts. */
-void queue_forget(struct input_queue *q);
+void input_queue_forget(struct input_queue *q);
 /* Is there something for which a carrier is needed, or which a carrier has not brought yet? */
-bool queue_wants(const struct input_queue *q);
+bool input_queue_wants(const struct input_queue *q);
 
 #endif

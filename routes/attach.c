@@ -79,7 +79,7 @@ void route_process_attach(struct exchange *ex)
     struct sg_error e;
     struct socket_ask ask;
     if (socket_ask_parse(ex, false, &ask, &e) || process_id(ex, &e)) {
-        socket_refuse(ex, &e);
+        ex_fail(ex, &e);
         return;
     }
     struct handshake *h = act_new(ex, sizeof *h, check, act_fail);

@@ -169,7 +169,7 @@ void route_exec(struct exchange *ex)
     struct sg_error e;
     struct socket_ask ask;
     if (socket_ask_parse(ex, true, &ask, &e)) {
-        socket_refuse(ex, &e);
+        ex_fail(ex, &e);
         return;
     }
     struct handshake *h = act_new(ex, sizeof *h, upgrade, act_fail);

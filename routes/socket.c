@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define OFFSET_MAX (INT64_MAX / 4) /* the relay's */
 
@@ -77,10 +76,7 @@ enum sg_code socket_ask_parse(struct exchange *ex, bool resume, struct socket_as
     static const char *const no_resume[] = {"stdout", "stderr", "pty",     "mode",      "takeover",
                                             "cols",   "rows",   "session", "keepalive", NULL};
     int64_t wake = 0;
-    const char *up = ex_header(ex, "Upgrade");
     *out = (struct socket_ask){0};
-    if (!up || strcasecmp(up, "websocket") != 0)
-        return sg_fail(e, SG_E_UPGRADE_REQUIRED, SG_NOT_SENT, "this path speaks WebSocket only");
     enum sg_code rc = ex_query_only(ex, resume ? allowed : no_resume, e);
     if (!rc)
         rc = parse_offsets(ex, out, e);
@@ -92,13 +88,6 @@ enum sg_code socket_ask_parse(struct exchange *ex, bool resume, struct socket_as
         rc = ex_query_int(ex, "resume", 0, 1, &wake, e);
     out->resume = wake;
     return rc ? rc : parse_protocol(ex, out, e);
-}
-
-void socket_refuse(struct exchange *ex, const struct sg_error *e)
-{
-    if (e->code == SG_E_UPGRADE_REQUIRED)
-        ex_set_header(ex, "Upgrade", "websocket");
-    ex_fail(ex, e);
 }
 
 /* ---- life ---- */

@@ -19,12 +19,9 @@ struct socket_ask {
     bool takeover, keepalive_data, resume;
     unsigned cols, rows;
 };
-/* `resume`: of a handshake that may ask for it.  UPGRADE_REQUIRED when it is no handshake at all. */
+/* `resume`: of a handshake that may ask for it. */
 SG_MUST_CHECK enum sg_code socket_ask_parse(struct exchange *ex, bool resume, struct socket_ask *out,
                                             struct sg_error *e);
-/* ex_fail, with what HTTP wants besides. */
-void socket_refuse(struct exchange *ex, const struct sg_error *e);
-
 struct socket {
     struct gateway *gw;
     struct ws *ws;         /* NULL before it opened */

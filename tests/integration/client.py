@@ -2,6 +2,7 @@
 import base64
 import json
 import secrets
+import urllib.parse
 
 import requests
 import websocket
@@ -99,8 +100,16 @@ class Client:
     def signal(self, name, pid, number, status=202, **body):
         return self.ok("POST", f"/v1/sandboxes/{name}/processes/{pid}/signal", status, json={"signal": number, **body})
 
-    def attach(self, name, pid, stdout=0, stderr=0, protocol="sandgate.v1"):
-        return Attach(self, name, pid, stdout, stderr, protocol)
+    def attach(self, name, pid, stdout=0, stderr=0, protocol="sandgate.v1", **query):
+        """attach(box, pid), attach(box, pid, pty=0, cols=80, rows=24, mode="write")"""
+        starts = {} if "pty" in query else {"stdout": stdout, "stderr": stderr}
+        return Attach(self, f"/v1/sandboxes/{name}/processes/{pid}/attach", protocol, {**starts, **query})
+
+    def exec(self, name, spec, protocol="sandgate.v1", **query):
+        """Starts what the spec says and attaches to it."""
+        a = Attach(self, f"/v1/sandboxes/{name}/exec", protocol, query)
+        a.socket.send(json.dumps(spec))
+        return a
 
     # ---- files ----
 
@@ -114,16 +123,21 @@ class Client:
         return self.ok("GET", f"/v1/sandboxes/{name}/files/content", params={"path": path}).content
 
 
+CHANNELS = {1: "stdout", 2: "stderr", 3: "pty"}
+APPEND = 2 ** 64 - 1
+
+
 class Attach:
     """One WebSocket: collects output by stream, checks that offsets are contiguous, keeps the text messages."""
 
-    def __init__(self, client, name, pid, stdout, stderr, protocol):
+    def __init__(self, client, path, protocol, query):
         self.socket = websocket.create_connection(
-            f"{client.url.replace('http', 'ws', 1)}/v1/sandboxes/{name}/processes/{pid}/attach?stdout={stdout}&stderr={stderr}",
+            f"{client.url.replace('http', 'ws', 1)}{path}?{urllib.parse.urlencode(query)}",
             header={"Authorization": "Bearer " + client.token}, subprotocols=[protocol], timeout=90)
         assert self.socket.getsubprotocol() == protocol
-        self.at = {"stdout": stdout, "stderr": stderr}
-        self.data = {"stdout": bytearray(), "stderr": bytearray()}
+        self.json = protocol.endswith(".json")
+        self.at = {s: query.get(s, 0) for s in CHANNELS.values()}
+        self.data = {s: bytearray() for s in CHANNELS.values()}
         self.messages, self.closed = [], None
 
     def __enter__(self):
@@ -143,10 +157,11 @@ class Attach:
         kind, frame = self.socket.recv_data()
         if kind == websocket.ABNF.OPCODE_CLOSE:
             self.closed = int.from_bytes(frame[:2], "big")
+            self.close_reason = frame[2:].decode()
             return None
         if kind == websocket.ABNF.OPCODE_BINARY:
-            assert len(frame) > 9 and frame[0] in (1, 2)
-            self.take("stdout" if frame[0] == 1 else "stderr", int.from_bytes(frame[1:9], "big"), frame[9:])
+            assert len(frame) > 9 and frame[0] in CHANNELS
+            self.take(CHANNELS[frame[0]], int.from_bytes(frame[1:9], "big"), frame[9:])
             return "data"
         message = json.loads(frame)
         if message["type"] == "data":
@@ -166,10 +181,43 @@ class Attach:
             assert self.next() is not None, f"closed after {len(self.data[stream])} bytes: {self.messages}"
         return self
 
+    def until_text(self, text, stream="pty", after=0):
+        """Reads until the stream holds the bytes; where they end."""
+        while (found := bytes(self.data[stream]).find(text, after)) < 0:
+            assert self.next() is not None, f"closed without {text}: {bytes(self.data[stream])} {self.messages}"
+        return found + len(text)
+
+    def until(self, kind, wanted=lambda m: True):
+        """The first message of the kind that is wanted, also of those that were there."""
+        seen = 0
+        while True:
+            for m in self.messages[seen:]:
+                if m["type"] == kind and wanted(m):
+                    return m
+            seen = len(self.messages)
+            assert self.next() is not None, f"closed ({self.closed}) without {kind}: {self.messages}"
+
     def message(self, kind):
         found = [m for m in self.messages if m["type"] == kind]
         assert len(found) == 1, f"{kind}: {self.messages}"
         return found[0]
+
+    # ---- what a client says ----
+
+    def send(self, data, offset=APPEND):
+        """Input at the offset, in one message."""
+        if self.json:
+            place = {} if offset == APPEND else {"offset": offset}
+            self.say("stdin", data=base64.b64encode(data).decode(), **place)
+        else:
+            self.socket.send_binary(b"\0" + offset.to_bytes(8, "big") + data)
+
+    def say(self, kind, **fields):
+        self.socket.send(json.dumps({"type": kind, **fields}))
+
+    def accepted(self, n):
+        """Waits until so much of the input was accepted."""
+        return self.until("stdin", lambda m: m["accepted"] >= n)
 
 
 def problem(answer, status, code):
