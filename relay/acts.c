@@ -20,6 +20,8 @@ enum act_kind {
 struct act {
     enum act_kind kind;
     char id[SG_WIRE_ID_MAX + 1];
+    struct relay *relay; /* ACT_STATUS */
+    char session_id[RELAY_SESSION_TEXT];
     process_status_fn *status_done;
     process_act_fn *act_done;
     process_input_fn *input_done;
@@ -76,6 +78,8 @@ static void on_answer(void *arg, const struct ask_answer *a)
                 "the helper in the sandbox answered something else than it was asked");
         finish(act, a, &e);
     } else {
+        if (act->kind == ACT_STATUS && a->list[0].how != SG_HOW_NONE) /* how it ended is at hand now */
+            relay_tell_seen(act->relay, act->session_id, &a->list[0]);
         finish(act, a, NULL);
     }
 }
@@ -120,7 +124,8 @@ enum sg_code process_status(struct relay *r, const struct relay_session *s, cons
                             .args = &args,
                             .wait_ms = wait_ms > 0 ? wait_ms : -1,
                             .retry_ms = relay_limits(r)->retry_ms};
-    struct act act = {.kind = ACT_STATUS, .status_done = done, .arg = arg};
+    struct act act = {.kind = ACT_STATUS, .relay = r, .status_done = done, .arg = arg};
+    (void)snprintf(act.session_id, sizeof act.session_id, "%s", s->session_id);
     return launch(r, &act, &spec, id, e);
 }
 

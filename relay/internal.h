@@ -12,6 +12,7 @@ enum {
     RELAY_RUN_GRACE_MS = 10000, /* a run whose start is not yet known is waited for so much longer */
     RELAY_ANSWER_MS = 24500,    /* but no answer is silent for longer than this */
     RELAY_LIST_MAX = 16384,     /* processes of one list */
+    RELAY_SESSION_TEXT = 128,   /* longest session id that is remembered, and a NUL */
 };
 
 /* ---- everything in flight: on the relay's list from its making to obj_bury ---- */
@@ -57,7 +58,7 @@ struct relay_last {             /* what is at hand of a process that ended; none
 };
 struct relay_keeper {
     void (*begins)(void *arg, const char *session_id); /* something is about to be started there */
-    void (*started)(void *arg, const char *session_id, const struct sg_wire_process *p);
+    void (*seen)(void *arg, const char *session_id, const struct sg_wire_process *p); /* it is known so far */
     void (*ended)(void *arg, const char *session_id, const struct sg_wire_process *p,
                   const struct relay_last *last);
     void *arg;
@@ -65,7 +66,7 @@ struct relay_keeper {
 /* NULL: nobody. */
 void relay_set_keeper(struct relay *r, const struct relay_keeper *k);
 void relay_tell_begins(struct relay *r, const char *session_id);
-void relay_tell_started(struct relay *r, const char *session_id, const struct sg_wire_process *p);
+void relay_tell_seen(struct relay *r, const char *session_id, const struct sg_wire_process *p);
 /* Its end was read (p->how says which). */
 void relay_tell_ended(struct relay *r, const char *session_id, const struct sg_wire_process *p,
                       const struct relay_last *last);

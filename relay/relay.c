@@ -124,10 +124,10 @@ void relay_tell_begins(struct relay *r, const char *session_id)
         r->keeper.begins(r->keeper.arg, session_id);
 }
 
-void relay_tell_started(struct relay *r, const char *session_id, const struct sg_wire_process *p)
+void relay_tell_seen(struct relay *r, const char *session_id, const struct sg_wire_process *p)
 {
-    if (r->keeper.started)
-        r->keeper.started(r->keeper.arg, session_id, p);
+    if (r->keeper.seen)
+        r->keeper.seen(r->keeper.arg, session_id, p);
 }
 
 void relay_tell_ended(struct relay *r, const char *session_id, const struct sg_wire_process *p,

@@ -101,7 +101,7 @@ static void answer(struct run *r)
         const struct relay_last last = {.head = {res.out[0], res.out[1]}, .len = {res.len[0], res.len[1]}};
         relay_tell_ended(r->obj.relay, r->session.session_id, &r->p, &last);
     } else {
-        relay_tell_started(r->obj.relay, r->session.session_id, &r->p);
+        relay_tell_seen(r->obj.relay, r->session.session_id, &r->p);
     }
     drop(r);
     if (!r->detached)

@@ -82,7 +82,7 @@ static void finish(struct start *s, const struct sg_wire_process *p, const struc
     struct sg_error ee;
     if (p) {
         pp = *p;
-        relay_tell_started(s->relay, s->session.session_id, &pp);
+        relay_tell_seen(s->relay, s->session.session_id, &pp);
     } else {
         ee = *e;
     }

@@ -313,7 +313,7 @@ static void on_begins(void *arg, const char *session_id)
     plan(s);
 }
 
-static void on_started(void *arg, const char *session_id, const struct sg_wire_process *p)
+static void on_seen(void *arg, const char *session_id, const struct sg_wire_process *p)
 {
     struct tails *t = arg;
     const struct tails_session *s = tails_find(t, session_id);
@@ -548,7 +548,7 @@ struct tails *tails_new(struct relay *r, const struct tails_config *c)
         tails_free(t);
         return NULL;
     }
-    const struct relay_keeper keeper = {on_begins, on_started, on_ended, t};
+    const struct relay_keeper keeper = {on_begins, on_seen, on_ended, t};
     relay_set_keeper(r, &keeper);
     sg_timer_start(t->prune, 0);
     return t;
@@ -589,4 +589,9 @@ struct store *tails_store(const struct tails *t)
 const char *tails_upstream(const struct tails *t)
 {
     return t->upstream;
+}
+
+int64_t tails_keep_ms(const struct tails *t)
+{
+    return t->keep_ms;
 }

@@ -32,6 +32,7 @@ void tails_free(struct tails *t);
 
 struct store *tails_store(const struct tails *t);
 const char *tails_upstream(const struct tails *t);
+int64_t tails_keep_ms(const struct tails *t);
 
 /* This name runs in this session.  deadline_ms: wall clock; 0: not known. */
 void tails_session(struct tails *t, const char *sandbox, const struct relay_session *s, int64_t deadline_ms);

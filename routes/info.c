@@ -3,6 +3,7 @@
 #include "control/create_spec.h"
 #include "routes/gateway.h"
 #include "routes/spec.h"
+#include "store/processes.h"
 
 static void answer(struct exchange *ex, int status, json_t *json)
 {
@@ -43,10 +44,11 @@ void route_limits(struct exchange *ex)
                                CREATE_VCPUS_MAX, "timeout_ms_min", (json_int_t)CREATE_TIMEOUT_MIN_MS,
                                "timeout_ms_max", (json_int_t)CREATE_TIMEOUT_MAX_MS);
     json_t *process =
-        json_pack("{sisisisIsIsIsi}", "id_length", SG_WIRE_ID_MAX, "arguments", SPEC_ARGS_MAX,
+        json_pack("{sisisisIsIsIsisisI}", "id_length", SG_WIRE_ID_MAX, "arguments", SPEC_ARGS_MAX,
                   "argument_bytes", SPEC_ARG_MAX, "timeout_ms_max", (json_int_t)SPEC_TIMEOUT_MAX_MS,
                   "max_output_default", (json_int_t)SPEC_OUTPUT_DEFAULT, "max_output",
-                  (json_int_t)SPEC_OUTPUT_MAX, "retention_bytes_max", SPEC_RETAIN_MAX);
+                  (json_int_t)SPEC_OUTPUT_MAX, "retention_bytes_max", SPEC_RETAIN_MAX, "saved_output_bytes",
+                  STORE_TAIL_MAX, "saved_output_keep_ms", (json_int_t)tails_keep_ms(ex->gw->tails));
     /* json_pack takes over what it is given, also when it fails */
     answer(ex, 200,
            json_pack("{sIsisisoso}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",

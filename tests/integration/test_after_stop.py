@@ -272,8 +272,9 @@ def test_the_exit_is_kept_when_its_last_output_cannot_be_read_P10(own, emulator)
         emulator.clear_faults()
     assert record["exit_code"] == 5
     after = api.process(name, pid)
-    assert (after["state"] == "finished" and after["exit_code"] == 5) or after["state"] == "ended_by_session"
-    assert after["output_complete"] is False
+    assert (after["state"], after["exit_code"], after["output_complete"]) == ("finished", 5, False)
+    assert after["streams"]["stdout"] == {"oldest": 3000000, "end": 3000000}
+    api.refused("GET", path(name, pid, "/output"), 410, "output_evicted")
 
 
 def test_output_expires_at_the_stated_time(own):

@@ -259,4 +259,5 @@ def test_health_needs_no_token(api, path):
 def test_version_and_limits(api):
     assert api.ok("GET", "/v1/version").json()["name"] == "sandgate"
     limits = api.ok("GET", "/v1/limits").json()
+    assert limits["process"]["saved_output_bytes"] == 1 << 20 and limits["process"]["saved_output_keep_ms"] == 86400000
     assert limits["sandbox"]["ports"] == 15 and limits["json_body_bytes"] == 1048576
