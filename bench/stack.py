@@ -56,7 +56,7 @@ class Stack:
         config.write_text(f"[server]\nlisten = {self.gateway}\nlog_level = warn\n"
                           f"max_websockets = 12000\nmax_connections = 14000\n[auth]\ntokens_file = {tokens}\n"
                           f"[store]\nstate_file = {self.work}/gateway.db\n"
-                          f"[store]\nstate_file = {work}/state.db\n[upstream]\nurl = http://{self.emulator}\ntoken_file = {secret}\nteam_id = team_bench\n"
+                          f"[upstream]\nurl = http://{self.emulator}\ntoken_file = {secret}\nteam_id = team_bench\n"
                           f"project_id = prj_bench\n")
         self.gateway_argv = [GATEWAY, "serve", "--config", config]
         self.gateway_child = self.start(self.gateway_argv, "gateway")
