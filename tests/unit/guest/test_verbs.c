@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static unsigned char noise[3 * 1024 * 1024 + 17];
@@ -457,6 +458,56 @@ static void live_output_is_exact_across_files(void **state)
     }
 }
 
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Reads D lines until stdout's offset `end`. */
+static void read_up_to(struct talk *t, uint64_t end)
+{
+    for (uint64_t at = 0; at < end;) {
+        struct sg_wire_line l = talk_line(t);
+        assert_int_equal(l.kind, SG_WIRE_DATA);
+        at = l.offset + l.len;
+        assert_true(at <= end);
+    }
+}
+
+/* A follower looks every second whatever it was told; what it is told of it shows sooner: single bytes, more than
+ * one block, the beginning of a file, and the end. */
+static void changes_are_told_at_once(void **state)
+{
+    (void)state;
+    static struct talk t;
+    enum { BURST = 150000, ROUNDS = 6 };
+    struct answer a =
+        START("soon", "while read n; do head -c $n /dev/zero; done", "--input-open", "--retain", "268435456");
+    assert_done(&a);
+    talk_open(&t, "follow", "--session", "s", "--id", "soon", NULL);
+    assert_int_equal(talk_line(&t).kind, SG_WIRE_HELLO);
+    uint64_t end = 0, slowest = 0, input = 0;
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        uint64_t begun = now_ms();
+        a = CALL("write", "soon", "--offset", number(input), "--data", i % 2 ? "MTUwMDAwCg==" : "MQo=");
+        assert_done(&a);
+        input = a.first.accepted;
+        end += i % 2 ? BURST : 1;
+        read_up_to(&t, end);
+        slowest = now_ms() - begun > slowest ? now_ms() - begun : slowest;
+        (void)poll(NULL, 0, 37 * i % 90); /* at another moment of the follower's second */
+    }
+    assert_true(slowest < 700);
+    uint64_t begun = now_ms();
+    a = CALL("close", "soon", "--offset", number(input));
+    assert_done(&a);
+    assert_int_equal(talk_line(&t).kind, SG_WIRE_EXIT);
+    assert_true(now_ms() - begun < 700);
+    assert_int_equal(talk_end(&t), 0);
+}
+
 static bool is_paused(const void *id)
 {
     return status(id).paused;
@@ -577,9 +628,9 @@ static void attended(void **state)
 static void run_attends(void **state)
 {
     (void)state;
-    patience("100");
+    patience("500");
     struct answer a = guest("run", "--session", "s", "--id", "run", "--spec", "h", "--unattended-ms", "100",
-                            "--", "/bin/sh", "-c", "sleep 0.7; echo done", NULL);
+                            "--", "/bin/sh", "-c", "sleep 1.2; echo done", NULL);
     assert_text(&a, 0, "done\n");
     assert_int_equal(a.last.process.how, SG_HOW_EXIT);
     answer_free(&a);
@@ -655,6 +706,7 @@ int main(void)
         cmocka_unit_test(terminal),
         cmocka_unit_test(reading_the_tail),
         cmocka_unit_test(live_output_is_exact_across_files),
+        cmocka_unit_test(changes_are_told_at_once),
         cmocka_unit_test(lossless_waits_for_acks),
         cmocka_unit_test(grace_and_then_kill),
         cmocka_unit_test(leases_end_programs),
