@@ -110,6 +110,25 @@ def test_the_gateway_is_not_root(dev, env, user):
     assert d.nothing_left()
 
 
+def test_what_processes_said_is_kept_in_the_state_directory_P09(dev):
+    """Also by a gateway that is another user by now; whoever stops and starts again finds it."""
+    d = dev()
+    d.call("POST", "/v1/sandboxes", {"name": "demo"})
+    ran = d.call("POST", "/v1/sandboxes/demo/run", {"argv": ["echo", "kept"]})
+    d.call("POST", "/v1/sandboxes/demo/stop", {})
+    assert "process not saved" not in d.text() and "store unavailable" not in d.text()
+    assert (d.state / "gateway.db").stat().st_mode & 0o777 == 0o600
+    path = f"/v1/sandboxes/demo/processes/{ran['process_id']}"
+    assert d.call("GET", path)["session_id"] == ran["session_id"]
+    d.child.send_signal(signal.SIGTERM)
+    assert d.child.wait(PATIENCE) == 0
+    again = dev()
+    assert again.call("GET", path)["exit_code"] == 0
+    answer = requests.get(again.ready["url"] + path + "/output", timeout=PATIENCE,
+                          headers={"Authorization": "Bearer " + again.ready["token"]})
+    assert (answer.status_code, answer.content) == (200, b"kept\n")
+
+
 def test_the_emulator_ends_with_a_killed_gateway(dev):
     d = dev()
     d.sandbox()
