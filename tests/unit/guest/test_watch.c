@@ -230,6 +230,32 @@ static void as_many_as_one_call_takes(void **state)
     end_with_more(&t);
 }
 
+static bool is_over(const void *id)
+{
+    struct answer a = guest("status", "--session", "s", "--id", (const char *)id, NULL);
+    return a.process[0].state == SG_PS_FINISHED;
+}
+
+/* Watching is being there: the process lives until it is told of, or the watcher goes. */
+static void watchers_attend(void **state)
+{
+    (void)state;
+    static struct talk t;
+    setenv("SANDGATE_GUEST_PATIENCE_MS", "3000", 1);
+    struct answer a = guest("start", "--session", "s", "--id", "kept", "--spec", "h", "--unattended-ms",
+                            "200", "--", "/bin/sleep", "1000", NULL);
+    assert_int_equal(a.last.kind, SG_WIRE_OK);
+    talk_open(&t, "watch", "--session", "s", "--attend", "--", "kept", "0", "0", NULL);
+    for (int i = 0; i < 4; i++)
+        assert_quiet(&t);
+    assert_int_equal(kill(t.pid, SIGKILL), 0);
+    assert_int_equal(talk_end(&t), -SIGKILL);
+    wait_until(is_over, "kept");
+    a = guest("status", "--session", "s", "--id", "kept", NULL);
+    assert_int_equal(a.process[0].how, SG_HOW_SCOPE);
+    unsetenv("SANDGATE_GUEST_PATIENCE_MS");
+}
+
 static void ends_with_its_reader(void **state)
 {
     (void)state;
@@ -251,6 +277,7 @@ int main(void)
         cmocka_unit_test(named_twice),
         cmocka_unit_test(records_that_are_none),
         cmocka_unit_test(as_many_as_one_call_takes),
+        cmocka_unit_test(watchers_attend),
         cmocka_unit_test(ends_with_its_reader),
     };
     return cmocka_run_group_tests(tests, harness_setup, harness_teardown);
