@@ -27,9 +27,10 @@ TEXTS = ("plain text ", "é", "€", "𝄞", "\u2028", "\u2029", "\r\n", "\n", "
 
 
 class Program:
-    """writes: [(stream 1|2, bytes, pause in ms after it)]; want: what each stream must be in the end."""
+    """writes: [(stream 1|2, bytes, pause in ms after it)]; want: what each stream must be in the end.
+    terminal: both streams are one, on a terminal."""
 
-    def __init__(self, rng, most=2 * MIB, seconds=4.0):
+    def __init__(self, rng, most=2 * MIB, seconds=4.0, terminals=True):
         self.writes = []
         total, pauses = 0, 0
         aim = int(2 ** rng.uniform(0, most.bit_length() - 1))
@@ -53,6 +54,10 @@ class Program:
             self.end = ("exit", rng.choice((0, 0, 1, 3, 127, 255)))
         else:
             self.end = ("signal", rng.choice(list(SIGNALS)))
+        self.terminal = terminals and rng.random() < 0.2  # raw: what is written is what comes
+        if self.terminal:
+            self.want = {"pty": b"".join(b for _, b, _ in self.writes)}
+            return
         self.want = {"stdout": b"".join(b for s, b, _ in self.writes if s == 1),
                      "stderr": b"".join(b for s, b, _ in self.writes if s == 2)}
 
@@ -94,14 +99,16 @@ class Program:
 
     def argv(self, name, pid):
         how, value = self.end
-        return ["perl", "writer.pl", f"{name}.plan", f"{name}.data", "ran", pid, how, str(SIGNALS.get(value, value))]
+        argv = ["perl", "writer.pl", f"{name}.plan", f"{name}.data", "ran", pid, how, str(SIGNALS.get(value, value))]
+        return ["sh", "-c", 'stty raw -echo; exec "$@"', "sh", *argv] if self.terminal else argv
 
     def outcome(self):
         how, value = self.end
         return (value, None) if how == "exit" else (None, value)
 
     def __str__(self):
-        return f"{len(self.writes)} writes, {len(self.want['stdout'])}+{len(self.want['stderr'])} bytes, ends by {self.end}"
+        sizes = ", ".join(f"{len(b)} to {s}" for s, b in self.want.items())
+        return f"{len(self.writes)} writes, {sizes}, ends by {self.end}"
 
 
 def random_for(seed):

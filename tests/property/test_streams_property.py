@@ -132,9 +132,10 @@ class Case:
         killer = threading.Thread(target=self.kill, args=(time.monotonic(), over))
         killer.start()
         try:
-            pid, body = self.start({})
-            self.reader = Reader(world.endpoints, self.box, pid, rng, run_body={**body, "max_output": 4 << 20, "wait_ms": 3000})
-            self.follow(transports, time.monotonic() + 90)
+            pid, body = self.start({"pty": {"cols": 80, "rows": 24}} if self.program.terminal else {})
+            self.reader = Reader(world.endpoints, self.box, pid, rng, streams=tuple(self.program.want),
+                                 run_body={**body, "max_output": 4 << 20, "wait_ms": 3000})
+            self.follow([t for t in transports if t != "run" or not self.program.terminal], time.monotonic() + 90)
             self.check(pid)
         finally:
             over.set()

@@ -39,6 +39,14 @@ class Wrong(AssertionError):
     """The server broke its word."""
 
 
+class Refused(Wrong):
+    """A refusal with its problem document."""
+
+    def __init__(self, status, text):
+        super().__init__(f"refused with {status}: {text}")
+        self.problem = json.loads(text)
+
+
 class Endpoint:
     """One gateway process: where it listens and the token that it takes."""
 
@@ -78,7 +86,7 @@ def refuse(response, body):
     text = body.decode(errors="replace")
     if response.status in PASSING:
         raise Cut(f"{response.status} {text}")
-    raise Wrong(f"refused with {response.status}: {text}")
+    raise Refused(response.status, text)
 
 
 # ---- WebSocket, by hand: what a library would hide is what is tested ----
@@ -127,7 +135,7 @@ class WebSocket:
             self.socket.close()
             if self.status in PASSING:
                 raise Cut(f"handshake: {self.status} {body[:400]}")
-            raise Wrong(f"handshake refused with {self.status}: {body[:400]}")
+            raise Refused(self.status, body.decode())
         if f"sec-websocket-protocol: {protocol}".encode() not in head.lower():
             raise Wrong(f"another subprotocol: {head}")
 
@@ -184,8 +192,10 @@ class WebSocket:
             n = struct.unpack(">Q", self.take(8))[0]
         return b0 & 15, self.take(n)
 
-    def next(self):
+    def next(self, deadline=None):
         while True:
+            if deadline and time.monotonic() > deadline:
+                raise Wrong("nothing but pings")
             opcode, payload = self.frame()
             if opcode == 9:
                 self.pings += 1
@@ -217,7 +227,7 @@ class WebSocket:
 
 def websocket_events(protocol):
     def events(reader, endpoint, opened):
-        query = {s: reader.at[s] for s in reader.streams}
+        query = {**{s: reader.at[s] for s in reader.streams}, **reader.attach_query}
         ws = WebSocket(endpoint, reader.path + "/attach", query, protocol)
         opened.append(ws)
         first = True
@@ -447,6 +457,7 @@ class Reader:
         self.incomplete = None  # an exit that said that output may be missing
         self.exit, self.hello, self.connections, self.cuts, self.drops = None, None, 0, 0, 0
         self.history = []
+        self.attach_query = {}  # further ones, of WebSockets
 
     def known(self, stream, start, end):
         """Bytes seen of start..end (as far as they go), None when a gap lies there."""
@@ -550,3 +561,150 @@ def outcome(record):
     return record.get("exit_code"), record.get("signal")
 
 
+
+
+# ---- input ----
+
+
+class Writer:
+    """Sends `data` as the input of one process: exactly that, whatever is lost on the way.
+
+    `at` is what is known to be accepted.  After any failure it goes on there, or before: what the process has already is
+    passed over.  `done`: all of it was accepted, and the end."""
+
+    def __init__(self, endpoints, box, pid, rng, data):
+        self.endpoints, self.rng, self.data = endpoints, rng, data
+        self.path = f"/v1/sandboxes/{box}/processes/{pid}"
+        self.at, self.done, self.connections = 0, False, 0
+        self.history = []
+
+    def send(self, transport):
+        """One request or connection, and what became known by it."""
+        endpoint = self.rng.choice(self.endpoints())
+        self.connections += 1
+        began, why = self.at, "end"
+        try:
+            INPUTS[transport](self, endpoint)
+        except Cut as e:
+            why = str(e)
+        self.history.append((transport, endpoint.port, began, self.at, why[:160]))
+        return self.done
+
+    def chunk(self):
+        """(offset, bytes): from what is accepted on, sometimes from before it."""
+        rng = self.rng
+        offset = self.at if rng.random() < 0.7 else max(0, self.at - int(rng.expovariate(1 / 3000)))
+        size = rng.choice((1, 7, 100, 4096, 65536, int(rng.expovariate(1 / 300000)), 1 << 20))
+        return offset, self.data[offset:max(self.at, offset) + size]
+
+    def accepted(self, at, closed):
+        if at < self.at or at > len(self.data):
+            raise Wrong(f"accepted goes from {self.at} to {at} of {len(self.data)}")
+        self.at = at
+        if closed:
+            if at != len(self.data):
+                raise Wrong(f"closed at {at} of {len(self.data)}")
+            self.done = True
+
+    def refused(self, problem, closing=False):
+        """What an answer tells that is not yes.  closing: the end was sent before, so it may have arrived."""
+        code, at = problem["code"], problem.get("accepted")
+        if at is not None:
+            self.accepted(at, False)
+        if code in ("stdin_closed", "process_finished"):
+            if not self.closing and not closing:
+                raise Wrong(f"closed by nobody: {problem}")
+            self.accepted(len(self.data), True)  # if that is not so, the program's output tells
+        elif problem["status"] not in PASSING and code not in ("writer_exists", "writer_replaced", "stdin_offset"):
+            raise Wrong(f"input refused: {problem}")
+
+    closing = False
+
+
+def input_post(writer, endpoint, chunked=False):
+    offset, data = writer.chunk()
+    end = offset + len(data) == len(writer.data)
+    query = {"close": 1} if end else {}
+    if writer.rng.random() < 0.5:
+        query["takeover"] = 1
+    body = (data[i:i + 30000] for i in range(0, len(data), 30000)) if chunked else data
+    writer.closing |= end
+    response = endpoint.request("POST", writer.path + "/stdin", query, {"Content-Type": "application/octet-stream",
+                                                                         "Upload-Offset": str(offset)}, body)
+    try:
+        text = response.read()
+    except (OSError, http.client.HTTPException) as e:
+        raise Cut(repr(e)) from None
+    finally:
+        response.connection.close()
+    answer = json.loads(text)
+    if response.status == 200:
+        if answer["accepted"] < offset + len(data) or (end and not answer["closed"]):  # more: of a connection that was left
+            raise Wrong(f"{answer} for {offset}+{len(data)}, end {end}")
+        writer.accepted(answer["accepted"], answer["closed"])
+        return
+    writer.refused(answer)
+    raise Cut(f"{response.status} {answer['code']}")
+
+
+def input_websocket(protocol):
+    def send(writer, endpoint):
+        """Some messages, then the answers to them; leaves at any time."""
+        rng = writer.rng
+        try:
+            ws = WebSocket(endpoint, writer.path + "/attach", {"stdout": 0, "mode": "write", "takeover": 1}, protocol)
+        except Refused as e:
+            writer.refused(e.problem)
+            return
+        try:
+            messages = rng.choice((1, 3, 20))
+            sent = writer.at
+            leave = rng.random() < 0.3
+            for _ in range(messages):
+                offset, data = writer.chunk()
+                offset = min(offset, sent) if rng.random() < 0.2 else sent
+                data = writer.data[offset:offset + min(len(data), 1 << 20)]
+                if data:
+                    if protocol == "sandgate.v1":
+                        ws.send(2, b"\0" + struct.pack(">Q", offset) + data)
+                    else:
+                        ws.send_json({"type": "stdin", "offset": offset, "data": base64.b64encode(data).decode()})
+                sent = max(sent, offset + len(data))
+                if sent == len(writer.data):
+                    writer.closing = True
+                    ws.send_json({"type": "stdin_close", "offset": sent})
+                    break
+            if leave:
+                return
+            listen(writer, ws, sent)
+        finally:
+            ws.close(rng.choice(("close", "fin", "reset")))
+
+    def listen(writer, ws, sent):
+        deadline = time.monotonic() + SILENCE  # pings are no news
+        while writer.at < sent or (writer.closing and sent == len(writer.data) and not writer.done):
+            frame_ = ws.next(deadline)
+            if frame_ is None:
+                raise Cut(f"closed with {ws.closed} {ws.close_reason}")
+            if time.monotonic() > deadline:
+                raise Wrong(f"{writer.at} of {sent} bytes were accepted in {SILENCE} s, with the end: {writer.closing}")
+            if frame_[0] != "text":
+                continue  # output: the reader's matter
+            message = json.loads(frame_[1])
+            if message["type"] == "hello" and message["stdin"].get("accepted", 0) > writer.at:
+                writer.accepted(message["stdin"]["accepted"], False)
+            elif message["type"] == "stdin":
+                writer.accepted(max(message["accepted"], writer.at), message["closed"])
+            elif message["type"] == "exit":
+                writer.refused({"code": "process_finished", "status": 409})
+            elif message["type"] == "error":
+                writer.refused(message)
+    return send
+
+
+INPUTS = {
+    "post": input_post,
+    "post chunked": lambda writer, endpoint: input_post(writer, endpoint, True),
+    "websocket": input_websocket("sandgate.v1"),
+    "websocket json": input_websocket("sandgate.v1.json"),
+}
