@@ -5,6 +5,7 @@
 #include "vercel/wsock.h"
 
 #include "base/json.h"
+#include "base/log.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -206,17 +207,21 @@ static void on_writable(void *arg)
 }
 
 static bool try_next(struct vercel_interactive *t);
+static void cannot_connect(struct vercel_interactive *t);
 
 static void on_closed(void *arg, const char *why)
 {
     struct vercel_interactive *t = arg;
     t->sock = NULL;
+    sg_log(SG_LOG_DEBUG, "terminal_closed", "open", "b", (int)t->open, "why", "s", why, NULL);
     if (!t->open && try_next(t))
         return;
     if (t->open && (t->exited || t->finishing))
         terminal_end(t, NULL);
+    else if (t->open)
+        terminal_fail(t, SG_E_UPSTREAM_UNREACHABLE, "The upstream's terminal was cut off.");
     else
-        terminal_fail(t, SG_E_UPSTREAM_UNREACHABLE, why);
+        cannot_connect(t);
 }
 
 /* ---- connecting ---- */

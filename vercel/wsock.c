@@ -150,9 +150,7 @@ static void say_goodbye(struct lws *wsi, struct wsock *s)
 
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t len)
 {
-    struct wsock *s = user;
-    if (!s)
-        return 0;
+    struct wsock *s = user; /* of these only: other reasons bring something else */
     switch ((int)reason) {
     case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER:
         note_request(s->pool, in, len);
@@ -180,10 +178,11 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
         tell_closed(s, "The connection was closed.");
         break;
     case LWS_CALLBACK_WSI_DESTROY:
-        on_destroyed(wsi, s);
+        if (s) /* not the library's own pipe */
+            on_destroyed(wsi, s);
         return 0;
     default:
-        break;
+        return 0;
     }
     return s->owned ? 0 : -1; /* dropped: no more of it */
 }
