@@ -1,5 +1,6 @@
 #include "guest/monitor_internal.h"
 
+#include "guest/libc.h"
 #include "guest/pty.h"
 #include "guest/tree.h"
 
@@ -17,8 +18,8 @@
 static void reap(struct monitor *m, uint64_t now)
 {
     struct signalfd_siginfo si[8];
-    while (read(m->signal_fd, si, sizeof si) > 0)
-        continue;
+    ssize_t n = read(m->signal_fd, si, sizeof si);
+    (void)n; /* that somebody died is all we need, and if there is more the next turn comes at once */
     for (;;) {
         int status;
         pid_t pid = waitpid(-1, &status, WNOHANG);
@@ -67,7 +68,7 @@ static void polls_fill(const struct monitor *m, struct pollfd p[P_COUNT])
     p[P_SIG] = (struct pollfd){.fd = m->signal_fd, .events = POLLIN};
     /* The pipe always: an error is the program's closing its end.  The terminal only to write. */
     p[P_FEED] = (struct pollfd){.fd = m->feed.terminal && !feeds ? -1 : m->feed.fd,
-                                   .events = (short)(feeds ? POLLOUT : 0)};
+                                .events = (short)(feeds ? POLLOUT : 0)};
     ctl_polls(&m->ctl, &p[P_CTL]);
 }
 
@@ -191,7 +192,7 @@ static bool open_terminal(struct monitor *m, struct monitor_ends *e)
 
 static bool open_ends(struct monitor *m, struct monitor_ends *e)
 {
-    *e = (struct monitor_ends){.in = -1, .out = {-1, -1}, .terminal = -1};
+    *e = (struct monitor_ends){.monitor = m, .in = -1, .out = {-1, -1}, .terminal = -1};
     feed_init(&m->feed, -1, false, false);
     bool ok = m->spec->cols ? open_terminal(m, e) : open_outputs(m, e) && open_input(m, e);
     if (ok && m->feed.fd >= 0)
@@ -199,12 +200,11 @@ static bool open_ends(struct monitor *m, struct monitor_ends *e)
     return ok;
 }
 
-/* A program that nobody can do without has to have it; the others do without. */
-static bool open_ctl(struct monitor *m)
+/* Without it such a program is of no use: so it is there before the program.  For all others it is made while the
+ * program starts already, and they do without it where it cannot be made. */
+static bool needs_ctl(const struct monitor_spec *s)
 {
-    const struct monitor_spec *s = m->spec;
-    ctl_init(&m->ctl, &monitor_ops, m);
-    return ctl_listen(&m->ctl, m->dir, s->root) || !(s->cols || s->input_open || s->lossless);
+    return s->cols || s->input_open || s->lossless;
 }
 
 static bool block_signals(struct monitor *m)
@@ -229,6 +229,7 @@ static void monitor_init(struct monitor *m, const struct monitor_spec *spec, con
     m->bell = spec->bell;
     m->slave = -1;
     m->facts = monitor_facts(spec);
+    ctl_init(&m->ctl, &monitor_ops, m);
     for (unsigned s = 0; s < 2; s++) {
         m->out[s].fd = -1;
         recorder_init(&m->out[s].rec, spec->root, d->dir, s, spec->retain, spec->lossless);
@@ -250,33 +251,34 @@ static void close_ends(const struct monitor_ends *e)
             close(fds[i]);
 }
 
+static _Noreturn void give_up(const struct monitor *m, int status_fd, const char *what)
+{
+    int err = errno;
+    (void)tomb_put(m->spec->root, m->dir, TOMB_EXEC, err, what);
+    monitor_tell(status_fd, err, what);
+    _exit(1);
+}
+
 _Noreturn void monitor_run(const struct monitor_spec *spec, const struct draft *d, int status_fd)
 {
     static struct monitor m; /* what it holds is large */
-    struct monitor_ends e = {.in = -1};
+    struct monitor_ends e;
     monitor_init(&m, spec, d);
-    const char *what = "no resources for the program";
-    bool ready = leave_the_command() && block_signals(&m);
-    if (ready && !(ready = open_ends(&m, &e)) && spec->cols)
-        what = "terminal";
-    ready = ready && open_ctl(&m);
-    if (ready) {
-        e.status = status_fd;
-        e.monitor_start = proc_start_time(getpid());
-        m.begun_ms = guest_now_ms();
-        scope_init(&m.scope, m.begun_ms, spec->timeout_ms, spec->lease_ms, spec->unattended_ms);
-        m.program = fork();
-    }
-    if (!ready || m.program < 0) {
-        int err = errno;
-        (void)tomb_put(spec->root, d->dir, TOMB_EXEC, err, what);
-        monitor_tell(status_fd, err, what);
-        _exit(1);
-    }
-    if (m.program == 0)
-        monitor_child(&m, &e);
-    close(status_fd);
+    if (!leave_the_command() || !block_signals(&m) || !open_ends(&m, &e))
+        give_up(&m, status_fd, spec->cols ? "terminal" : "no resources for the program");
+    if (needs_ctl(spec) && !ctl_listen(&m.ctl, m.dir, spec->root))
+        give_up(&m, status_fd, "socket");
+    e.status = status_fd;
+    m.begun_ms = guest_now_ms();
+    scope_init(&m.scope, m.begun_ms, spec->timeout_ms, spec->lease_ms, spec->unattended_ms);
+    m.program = libc_spawn(monitor_child, &e);
+    if (m.program < 0)
+        give_up(&m, status_fd, "no resources for the program");
     close_ends(&e);
+    (void)state_put_monitor(m.state_fd, getpid(), proc_start_time(getpid()));
+    if (!needs_ctl(spec))
+        (void)ctl_listen(&m.ctl, m.dir, spec->root);
+    close(status_fd); /* the starter goes on: all that it may ask for is there */
     if (chdir("/")) {
         /* then we stay where we are: no more than a directory in use */
     }

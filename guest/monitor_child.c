@@ -20,14 +20,12 @@ void monitor_tell(int status_fd, int err, const char *text)
     (void)n;
 }
 
-static bool write_started(const struct monitor *m, const struct monitor_ends *e)
+static bool write_started(const struct monitor *m)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     struct state_started s = {.program = getpid(),
                               .program_start = proc_start_time(getpid()),
-                              .monitor = getppid(),
-                              .monitor_start = e->monitor_start,
                               .wall_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000};
     return state_put_started(m->state_fd, &s);
 }
@@ -45,24 +43,24 @@ static const char *prepare(const struct monitor *m, const struct monitor_ends *e
         return "output pipes";
     if (m->spec->cwd && chdir(m->spec->cwd))
         return "working directory";
-    if (!write_started(m, e))
+    if (!write_started(m))
         return "started record";
     umask(022);
     sigset_t none;
     sigemptyset(&none);
     if (sigprocmask(SIG_SETMASK, &none, NULL))
         return "signal mask";
-    environ = m->spec->env; /* its PATH is the one that counts */
-    libc_exec(m->spec->argv);
+    libc_exec(m->spec->argv, m->spec->env);
     return "program";
 }
 
-_Noreturn void monitor_child(const struct monitor *m, const struct monitor_ends *e)
+int monitor_child(void *arg)
 {
-    const char *what = prepare(m, e);
+    const struct monitor_ends *e = arg;
+    const char *what = prepare(e->monitor, e);
     int err = errno;
-    (void)tomb_put(m->spec->root, m->dir, TOMB_EXEC, err, what);
-    (void)state_clear_started(m->state_fd);
+    (void)tomb_put(e->monitor->spec->root, e->monitor->dir, TOMB_EXEC, err, what);
+    (void)state_clear_started(e->monitor->state_fd);
     monitor_tell(e->status, err, what);
-    _exit(127);
+    return 127;
 }

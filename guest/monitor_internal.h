@@ -42,14 +42,14 @@ struct monitor {
 
 /* What a program's process is made of. */
 struct monitor_ends {
+    const struct monitor *monitor;
     int in;       /* -1: nothing to read */
     int out[2];   /* unused with a terminal */
     int terminal; /* -1: pipes */
     int status;   /* where a failure is told */
-    uint64_t monitor_start;
 };
-/* Never returns; only what may be done between fork and exec. */
-_Noreturn void monitor_child(const struct monitor *m, const struct monitor_ends *e);
+/* For libc_spawn; arg: the ends.  Returns when nothing was executed. */
+int monitor_child(void *arg);
 void monitor_tell(int status_fd, int err, const char *text);
 
 /* Reads what stream s holds, at most `budget` bytes, without waiting.  True when something was recorded. */

@@ -345,9 +345,8 @@ static bool load_started(const struct state *s, struct record *rec)
     rec->p.pid = (uint64_t)st.program;
     rec->p.started_ms = st.wall_ms;
     rec->program_start = st.program_start;
-    rec->monitor = st.monitor;
-    rec->monitor_start = st.monitor_start;
-    return true;
+    /* The monitor says who it is at the same time as its child starts: what is seen of that is the start. */
+    return state_monitor(s, &rec->monitor, &rec->monitor_start) || !rec->alive;
 }
 
 static void load_facts(const struct state *s, struct record *rec)
@@ -390,6 +389,7 @@ static void load_exit(const struct sg_wire_process *x, struct record *rec)
     rec->p.value = x->value;
     rec->p.duration_ms = x->duration_ms;
     rec->p.descendants_hold_output = x->descendants_hold_output && rec->alive;
+    rec->p.paused &= rec->p.descendants_hold_output;
     rec->p.output_incomplete = x->output_incomplete;
     for (unsigned s = 0; s < 2; s++)
         if (rec->p.end[s] < x->end[s])
@@ -409,7 +409,9 @@ static bool load(int dir, const char *id, bool extents, struct record *rec, stru
     bool started = load_started(&s, rec);
     bool ended = state_exit(&s, &end);
     load_facts(&s, rec);
-    if ((extents || ended || !rec->alive) && !segments_extent(dir, rec->p.oldest, rec->p.end))
+    /* An exit says where the output ends; but descendants may have gone on. */
+    bool look = extents || (ended ? end.descendants_hold_output : !rec->alive);
+    if (look && !segments_extent(dir, rec->p.oldest, rec->p.end))
         return guest_failed(f, SG_WF_INTERNAL, errno, "reading the record");
     if (ended) {
         load_exit(&end, rec);

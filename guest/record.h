@@ -65,7 +65,7 @@ bool tomb_put(const struct guest_root *r, int dir, enum tomb_kind kind, int err,
 
 /* Reads what the record in dir says now.  False with *f when it cannot be read at all. */
 bool record_load(int dir, const char *id, struct record *rec, struct guest_fail *f);
-/* The same without looking at the output while the process runs: oldest and end are 0 then. */
+/* The same without looking at the output unless it has to: oldest is 0 then, and end too while the process runs. */
 bool record_poll(int dir, const char *id, struct record *rec, struct guest_fail *f);
 /* Whether the record was made for this spec. */
 bool record_has_spec(int dir, const char *spec);

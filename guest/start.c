@@ -1,5 +1,7 @@
 #include "guest/start.h"
 
+#include "guest/libc.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,21 +9,31 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Two forks and a session of its own take the monitor out of the command that started it: neither a signal to
- * the command's group nor a walk down from its process reaches the program. */
+struct spawn {
+    const struct monitor_spec *m;
+    const struct draft *d;
+    int status_fd;
+};
+
+static int leave(void *arg)
+{
+    const struct spawn *s = arg;
+    if (setsid() < 0)
+        return errno;
+    pid_t monitor = fork();
+    if (monitor == 0)
+        monitor_run(s->m, s->d, s->status_fd);
+    return monitor < 0 ? errno : 0;
+}
+
+/* Two children, one of the other, and a session of its own take the monitor out of the command that started it:
+ * neither a signal to the command's group nor a walk down from its process reaches the program. */
 static bool spawn_monitor(const struct monitor_spec *m, const struct draft *d, int status_fd)
 {
-    pid_t between = fork();
+    struct spawn s = {m, d, status_fd};
+    pid_t between = libc_spawn(leave, &s);
     if (between < 0)
         return false;
-    if (between == 0) {
-        if (setsid() < 0)
-            _exit(errno);
-        pid_t monitor = fork();
-        if (monitor == 0)
-            monitor_run(m, d, status_fd);
-        _exit(monitor < 0 ? errno : 0);
-    }
     int status = 0;
     while (waitpid(between, &status, 0) < 0)
         if (errno != EINTR)

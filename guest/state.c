@@ -14,8 +14,9 @@ enum {
     EXIT_AT = 256,
     EXIT_AGAIN_AT = 512,
     FACTS_AT = 768,
-    SLOT = 128,      /* of spec and started */
-    EXIT_SLOT = 256, /* of an exit, and of the facts */
+    MONITOR_AT = 896,
+    SLOT = 128,
+    EXIT_SLOT = 256,
     READ_TRIES = 64,
 };
 
@@ -32,7 +33,7 @@ static bool put(int fd, const void *data, size_t n, off_t at)
     return w == (ssize_t)n;
 }
 
-static size_t facts_text(char out[EXIT_SLOT], const struct state_facts *f)
+static size_t facts_text(char out[SLOT], const struct state_facts *f)
 {
     char flags[8];
     size_t n = 0;
@@ -46,8 +47,7 @@ static size_t facts_text(char out[EXIT_SLOT], const struct state_facts *f)
         flags[n++] = 'p';
     flags[n] = '\0';
     /* The flags padded, so that a shorter line leaves nothing of the longer one before. */
-    return (size_t)snprintf(out, EXIT_SLOT, "F %020" PRIu64 " %020" PRIu64 " %-4s\n", f->input, f->input,
-                            flags);
+    return (size_t)snprintf(out, SLOT, "F %020" PRIu64 " %020" PRIu64 " %-4s\n", f->input, f->input, flags);
 }
 
 bool state_create(int fd, const char *spec, const struct state_facts *f)
@@ -61,8 +61,8 @@ bool state_create(int fd, const char *spec, const struct state_facts *f)
 bool state_put_started(int fd, const struct state_started *s)
 {
     char text[SLOT];
-    int n = snprintf(text, sizeof text, "S1 %d %" PRIu64 " %d %" PRIu64 " %" PRIu64 "\n", (int)s->program,
-                     s->program_start, (int)s->monitor, s->monitor_start, s->wall_ms);
+    int n = snprintf(text, sizeof text, "S1 %d %" PRIu64 " %" PRIu64 "\n", (int)s->program, s->program_start,
+                     s->wall_ms);
     return put(fd, text, (size_t)n, STARTED_AT);
 }
 
@@ -70,6 +70,13 @@ bool state_clear_started(int fd)
 {
     static const char zeros[SLOT];
     return put(fd, zeros, sizeof zeros, STARTED_AT);
+}
+
+bool state_put_monitor(int fd, pid_t pid, uint64_t start)
+{
+    char text[SLOT];
+    int n = snprintf(text, sizeof text, "M1 %d %" PRIu64 "\n", (int)pid, start);
+    return put(fd, text, (size_t)n, MONITOR_AT);
 }
 
 bool state_put_exit(int fd, bool again, const struct sg_wire_process *p)
@@ -81,7 +88,7 @@ bool state_put_exit(int fd, bool again, const struct sg_wire_process *p)
 
 bool state_put_facts(int fd, const struct state_facts *f)
 {
-    char text[EXIT_SLOT];
+    char text[SLOT];
     size_t n = facts_text(text, f);
     return put(fd, text, n, FACTS_AT);
 }
@@ -116,27 +123,43 @@ bool state_has_spec(const struct state *s, const char *spec)
     return n >= 0 && (size_t)n == strlen(spec) && memcmp(s->text + SPEC_AT, spec, (size_t)n) == 0;
 }
 
+/* A slot's line of the mark and n numbers with a space before each; the first is a process id. */
+static bool numbers_at(const struct state *s, size_t at, const char *mark, uint64_t *v, size_t n)
+{
+    ssize_t len = slot_line(s, at, SLOT);
+    const char *p = s->text + at;
+    if (len < 3 || memcmp(p, mark, 2) != 0)
+        return false;
+    const char *end = p + len;
+    p += 2;
+    for (size_t i = 0; i < n; i++) {
+        if (p == end || *p != ' ')
+            return false;
+        const char *stop = memchr(p + 1, ' ', (size_t)(end - p - 1));
+        stop = stop ? stop : end;
+        if (!sg_parse_u64(p + 1, (size_t)(stop - p - 1), i == 0 ? INT32_MAX : INT64_MAX, &v[i]))
+            return false;
+        p = stop;
+    }
+    return p == end;
+}
+
 bool state_started(const struct state *s, struct state_started *out)
 {
-    ssize_t n = slot_line(s, STARTED_AT, SLOT);
-    const char *p = s->text + STARTED_AT;
-    if (n < 4 || memcmp(p, "S1 ", 3) != 0)
+    uint64_t v[3];
+    if (!numbers_at(s, STARTED_AT, "S1", v, 3))
         return false;
-    uint64_t v[5];
-    const char *end = p + n;
-    p += 3;
-    for (size_t i = 0; i < 5; i++) {
-        const char *stop = i < 4 ? memchr(p, ' ', (size_t)(end - p)) : end;
-        uint64_t max = i == 0 || i == 2 ? INT32_MAX : INT64_MAX;
-        if (!stop || !sg_parse_u64(p, (size_t)(stop - p), max, &v[i]))
-            return false;
-        p = stop + (i < 4);
-    }
-    *out = (struct state_started){.program = (pid_t)v[0],
-                                  .program_start = v[1],
-                                  .monitor = (pid_t)v[2],
-                                  .monitor_start = v[3],
-                                  .wall_ms = v[4]};
+    *out = (struct state_started){.program = (pid_t)v[0], .program_start = v[1], .wall_ms = v[2]};
+    return true;
+}
+
+bool state_monitor(const struct state *s, pid_t *pid, uint64_t *start)
+{
+    uint64_t v[2];
+    if (!numbers_at(s, MONITOR_AT, "M1", v, 2))
+        return false;
+    *pid = (pid_t)v[0];
+    *start = v[1];
     return true;
 }
 
@@ -160,7 +183,7 @@ bool state_facts(const struct state *s, struct state_facts *out)
 {
     enum { DIGITS = 20, FLAGS_AT = 2 + 2 * (DIGITS + 1) };
     const char *p = s->text + FACTS_AT;
-    ssize_t n = slot_line(s, FACTS_AT, EXIT_SLOT);
+    ssize_t n = slot_line(s, FACTS_AT, SLOT);
     uint64_t first, second;
     if (n < FLAGS_AT || memcmp(p, "F ", 2) != 0 || p[2 + DIGITS] != ' ' || p[FLAGS_AT - 1] != ' ' ||
         !sg_parse_u64(p + 2, DIGITS, INT64_MAX, &first) ||

@@ -305,18 +305,28 @@ void state_write(const char *id, unsigned slot, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-void started_numbers(const char *id, uint64_t v[5])
+static void numbers_of(const char *id, unsigned slot, const char *mark, uint64_t *v, size_t n)
 {
     char text[128], *at = text + 2;
-    state_slot(id, 1, text);
-    assert_memory_equal(text, "S1 ", 3);
-    for (size_t i = 0; i < 5; i++) {
+    state_slot(id, slot, text);
+    assert_memory_equal(text, mark, 2);
+    for (size_t i = 0; i < n; i++) {
         char *end;
         v[i] = strtoull(at, &end, 10);
         assert_true(end > at);
         at = end;
     }
     assert_int_equal(*at, '\n');
+}
+
+void started_numbers(const char *id, uint64_t v[5])
+{
+    uint64_t program[3];
+    numbers_of(id, STATE_STARTED, "S1", program, 3);
+    numbers_of(id, STATE_MONITOR, "M1", v + 2, 2);
+    v[0] = program[0];
+    v[1] = program[1];
+    v[4] = program[2];
 }
 
 static bool write_map(const char *path, const char *text)

@@ -64,6 +64,7 @@ bool pid_is_gone(const void *pid); /* const pid_t * */
 /* Waits for a file to hold a number and returns it. */
 pid_t pid_from(const char *path);
 
+enum { STATE_STARTED = 1, STATE_MONITOR = 7 };
 /* The slot-th 128 bytes of the record's state file, session "s". */
 void state_slot(const char *id, unsigned slot, char text[128]);
 void state_write(const char *id, unsigned slot, const char *text);

@@ -276,19 +276,20 @@ static void the_last_bytes_wait_for_room(void **state)
     }
 }
 
-static int mounted_setup(void **state)
+static bool mounted;
+
+/* From here on the root is a small file system. */
+static int full_setup(void **state)
 {
-    static bool mounted;
-    if (harness_setup(state))
-        return -1;
-    mounted = small_root("size=1m,mode=0700");
+    if (!mounted)
+        mounted = small_root("size=1m,mode=0700");
     *state = &mounted;
     return 0;
 }
 
-static int mounted_teardown(void **state)
+static int teardown(void **state)
 {
-    if (*(bool *)*state && umount2(root, MNT_DETACH))
+    if (mounted && umount2(root, MNT_DETACH))
         return -1;
     return harness_teardown(state);
 }
@@ -296,15 +297,14 @@ static int mounted_teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(waits_and_loses_nothing),        cmocka_unit_test(streams_wait_alone),
-        cmocka_unit_test(a_ring_does_not_wait),           cmocka_unit_test(the_end_does_not_wait),
+        cmocka_unit_test(waits_and_loses_nothing),
+        cmocka_unit_test(streams_wait_alone),
+        cmocka_unit_test(a_ring_does_not_wait),
+        cmocka_unit_test(the_end_does_not_wait),
         cmocka_unit_test(a_paused_program_can_be_killed),
+        cmocka_unit_test_setup(full_disk_pauses, full_setup),
+        cmocka_unit_test_setup(acknowledged_files_make_room, full_setup),
+        cmocka_unit_test_setup(the_last_bytes_wait_for_room, full_setup),
     };
-    const struct CMUnitTest full[] = {
-        cmocka_unit_test(full_disk_pauses),
-        cmocka_unit_test(acknowledged_files_make_room),
-        cmocka_unit_test(the_last_bytes_wait_for_room),
-    };
-    int rc = cmocka_run_group_tests(tests, harness_setup, harness_teardown);
-    return rc + cmocka_run_group_tests(full, mounted_setup, mounted_teardown);
+    return cmocka_run_group_tests(tests, harness_setup, teardown);
 }

@@ -138,6 +138,7 @@ static const char *const victims[] = {"state",
                                       "state+256", /* the two exits */
                                       "state+512",
                                       "state+768", /* facts */
+                                      "state+896", /* monitor */
                                       "tombstone",
                                       "ctl",
                                       "out.00000000000000000000",
@@ -159,8 +160,9 @@ static void tamper(const char *path, unsigned how)
     static const char *const texts[] = {
         "",
         "\n",
-        "S1 1 1 1 1 1\n",
-        "S1 99999999999999999999 1 1 1 1\n",
+        "S1 1 1 1\n",
+        "S1 99999999999999999999 1 1\n",
+        "M1 1 1\n",
         "X exit 0 - 5 9223372036854775807 1\n",
         "X exit 0 - 5 100 2", /* torn */
         "E exec ENOENT text that is free\n",
@@ -192,7 +194,7 @@ static void tampered_records(void **state)
 {
     (void)state;
     unsigned n = 0;
-    for (unsigned how = 0; how < 14; how++) {
+    for (unsigned how = 0; how < 15; how++) {
         for (size_t v = 0; v < sizeof victims / sizeof *victims; v++) {
             char id[16], name[96];
             snprintf(id, sizeof id, "t%u", n++);

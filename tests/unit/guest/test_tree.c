@@ -130,9 +130,10 @@ static void forged_monitor_is_not_believed(void **state)
     started_numbers("victim", v);
     a = run_sh("forger", "true");
     /* The right process with the wrong start time is another process. */
-    snprintf(copy, sizeof copy, "S1 %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", v[0],
-             v[1] + 1, v[2], v[3] + 1, v[4]);
-    state_write("forger", 1, copy);
+    snprintf(copy, sizeof copy, "S1 %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", v[0], v[1] + 1, v[4]);
+    state_write("forger", STATE_STARTED, copy);
+    snprintf(copy, sizeof copy, "M1 %" PRIu64 " %" PRIu64 "\n", v[2], v[3] + 1);
+    state_write("forger", STATE_MONITOR, copy);
     a = guest("signal", "--session", "s", "--id", "forger", "--signal", "9", NULL);
     assert_error(&a, SG_WF_FINISHED, "");
     assert_false(pid_is_gone(&victim));
