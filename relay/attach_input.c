@@ -139,7 +139,7 @@ bool input_greet(struct attach *a, struct sg_error *e)
 {
     bool use = a->p.takes_input || a->p.lossless; /* receipts of lossless output are a writer's, too */
     if (!use) {
-        let_go(a, SG_E_STDIN_CLOSED);
+        let_go(a, a->mode == ATTACH_WATCH ? SG_E_UNSUPPORTED : SG_E_STDIN_CLOSED);
         if (a->mode == ATTACH_WRITE) {
             sg_fail(e, SG_E_STDIN_CLOSED, SG_NOT_SENT, "the process was started without input");
             return false;
@@ -274,9 +274,17 @@ static void begin_act(struct attach *a, int number, bool whole)
 
 /* ---- what the client says ---- */
 
+/* May it give input?  Of a writer that only gives receipts not. */
+static bool may_write(const struct attach *a)
+{
+    return a->writer && (!a->greeted || a->p.takes_input);
+}
+
 static void refuse(struct attach *a)
 {
-    if (a->no_writer == SG_E_WRITER_EXISTS)
+    if (a->writer)
+        answer(a, SG_E_STDIN_CLOSED, "the process takes no input");
+    else if (a->no_writer == SG_E_WRITER_EXISTS)
         answer(a, SG_E_WRITER_EXISTS, "another client writes to the process; attach with takeover=1");
     else if (a->no_writer == SG_E_STDIN_CLOSED || a->no_writer == SG_E_PROCESS_FINISHED)
         answer(a, a->no_writer, "the process takes no input");
@@ -299,7 +307,7 @@ static void take_stdin(struct attach *a, uint64_t offset, const void *data, size
     size_t taken;
     if (len > FRAME_INPUT_MAX) {
         too_large(a);
-    } else if (!a->writer) {
+    } else if (!may_write(a)) {
         refuse(a);
     } else if (a->holding) { /* the transport could not stop */
         attach_close(a, CLOSE_FAILED, "out of memory");
@@ -318,7 +326,7 @@ static void take_stdin(struct attach *a, uint64_t offset, const void *data, size
 static void take_resize(struct attach *a, const struct frame_in *in)
 {
     struct sg_error e;
-    if (!a->writer)
+    if (!may_write(a))
         refuse(a);
     else if (a->greeted && !a->p.terminal)
         answer(a, SG_E_UNSUPPORTED, "the process has no terminal");
@@ -329,7 +337,7 @@ static void take_resize(struct attach *a, const struct frame_in *in)
 static void take_signal(struct attach *a, const struct frame_in *in)
 {
     struct sg_error e;
-    if (a->writer && (!a->greeted || a->p.takes_input)) {
+    if (may_write(a)) {
         if (writer_signal(a->writer, in->signal, in->whole, &e))
             attach_answer(a, &e);
     } else if (a->mode != ATTACH_WATCH && !a->p.takes_input && a->no_writer != SG_E_WRITER_EXISTS) {
@@ -342,7 +350,7 @@ static void take_signal(struct attach *a, const struct frame_in *in)
 static void take_close(struct attach *a, const struct frame_in *in)
 {
     struct sg_error e;
-    if (!a->writer)
+    if (!may_write(a))
         refuse(a);
     else if (writer_close_input(a->writer, in->offset, &e))
         attach_answer(a, &e);

@@ -1,6 +1,7 @@
 /* What a client may send on an attached WebSocket: any messages, text or binary, in any format.  Nothing crashes,
  * leaks or queues without bound. */
 #include "relay/attach.h"
+#include "tests/support/fake_carrier.h"
 #include "tests/support/fake_guestlink.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 struct sink {
     size_t queued;
-    bool closed;
+    bool closed, held;
 };
 
 static bool sink_send(void *io, bool text, const void *head, size_t head_len, const void *body,
@@ -35,19 +36,28 @@ static void sink_close(void *io, int code, const char *reason)
     s->closed = true;
 }
 
+static void sink_hold(void *io, bool on)
+{
+    struct sink *s = io;
+    if (s->held == on)
+        abort();
+    s->held = on;
+}
+
 static void session(struct fake *fake, struct relay *relay, const uint8_t *data, size_t size)
 {
-    static const struct attach_io io = {sink_send, sink_queued, sink_close};
+    static const struct attach_io io = {sink_send, sink_queued, sink_close, sink_hold};
     struct sink sink = {0};
     struct attach_spec s = {.session = {.session_id = "s"},
                             .sandbox = "b",
                             .id = "p1",
-                            .format = size && data[0] & 1 ? ATTACH_JSON : ATTACH_BINARY};
+                            .format = size && data[0] & 1 ? ATTACH_JSON : ATTACH_BINARY,
+                            .mode = size ? data[0] >> 6 & 1 : 0};
     struct attach *a = attach_start(relay, &s, &io, &sink);
     if (!a)
         return;
     fake_turns(fake, 4);
-    while (size >= 2) { /* kind, length, then the message */
+    while (size >= 2 && !sink.held) { /* kind, length, then the message */
         bool text = data[0] & 2;
         size_t len = data[1];
         data += 2;
@@ -80,11 +90,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct relay *relay = relay_new(loop, fake_link(&fake));
     if (p && relay) {
         p->hold = true;
+        p->takes_input = size > 1 && data[1] & 1;
+        p->terminal = size > 1 && data[1] & 2;
+        p->lossless = size > 1 && data[1] & 4;
+        fake_input(&fake, "p1")->reads = 0;
         session(&fake, relay, data, size);
     }
     relay_free(relay);
     fake_turns(&fake, 2);
     sg_loop_free(loop);
     fake_free(&fake);
+    if (fake_input(&fake, "p1")->wrong)
+        abort(); /* the guest was told nonsense */
+    fake_inputs_free();
     return 0;
 }

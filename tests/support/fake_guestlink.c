@@ -144,6 +144,10 @@ static void fill(const struct fake_proc *p, struct sg_wire_process *w, bool exit
     }
     w->started_ms = 1;
     w->pid = 4242;
+    w->terminal = p->terminal;
+    w->takes_input = p->takes_input;
+    w->lossless = p->lossless;
+    w->input = p->input;
     memcpy(w->id, p->id, sizeof w->id);
     if (exit && p->exited) {
         w->how = p->how;
@@ -748,6 +752,12 @@ void guest_cancel(struct guest_call *call)
     c->f->cancelled++;
     if (!c->running)
         post(c); /* freed there */
+}
+
+void guest_abandon(struct guest_call *call)
+{
+    ((struct fake_call *)(void *)call)->f->abandoned++;
+    guest_cancel(call);
 }
 
 struct vercel_client *guestlink_client(struct guestlink *g)

@@ -18,6 +18,8 @@ struct fake_proc {
     uint32_t value;
     bool descendants;
     bool hold; /* prints and ends only when released */
+    bool terminal, takes_input, lossless;
+    uint64_t input; /* accepted, as its hello says */
     int starts;
 };
 
@@ -61,7 +63,7 @@ struct fake {
     char late_id[SG_WIRE_ID_MAX + 1], late_spec[SG_WIRE_ID_MAX + 1];
     /* what was seen */
     int calls[FAKE_VERBS]; /* by fake_verb */
-    int live, cancelled;
+    int live, cancelled, abandoned;
     int watching;         /* processes in the watch calls that stand */
     char last_args[1024]; /* joined by spaces */
     uint64_t asked[2];    /* offsets of the last follow */
