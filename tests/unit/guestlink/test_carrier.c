@@ -470,6 +470,14 @@ static void wake(struct upstream *u)
     pthread_mutex_unlock(&u->lock);
 }
 
+static int calls_seen(struct upstream *u)
+{
+    pthread_mutex_lock(&u->lock);
+    int n = u->calls;
+    pthread_mutex_unlock(&u->lock);
+    return n;
+}
+
 static void close_setup(struct setup *s)
 {
     guestlink_free(s->g);
@@ -671,7 +679,7 @@ static void test_last_words(void **state)
             open_setup(&s, 100);
             begin(&s);
             bring(&s.o);
-            while (first_by_stdin && s.u.calls < 1)
+            while (first_by_stdin && calls_seen(&s.u) < 1)
                 fixture_turn(&s.f);
             run_until_kinds(&s, first_by_stdin ? "C" : "CA");
             pthread_mutex_lock(&s.u.lock);
