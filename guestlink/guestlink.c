@@ -547,6 +547,13 @@ void guest_cancel(struct guest_call *c)
         call_die(c);
 }
 
+void guest_abandon(struct guest_call *c)
+{
+    if (c->stage == STAGE_RUNNING && c->command && c->command_id[0])
+        farewell_say(&c->g->farewells, c->host->id, c->command_id);
+    guest_cancel(c);
+}
+
 static void on_pump(void *arg)
 {
     struct guestlink *g = arg;
@@ -573,6 +580,7 @@ struct guestlink *guestlink_new(struct sg_loop *loop, struct vercel_client *clie
     g->find_blob = guest_blob_for;
     TAILQ_INIT(&g->ready);
     hosts_init(&g->hosts);
+    farewells_init(&g->farewells, loop, client);
     g->pump = sg_timer_new(loop, on_pump, g);
     if (!g->pump) {
         hosts_free(&g->hosts);
@@ -594,6 +602,7 @@ void guestlink_free(struct guestlink *g)
     while ((c = LIST_FIRST(&g->all)))
         call_end(c, &e);
     sg_timer_free(g->pump);
+    farewells_end(&g->farewells);
     hosts_free(&g->hosts);
     free(g);
 }

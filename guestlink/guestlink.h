@@ -59,6 +59,8 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
                                     const struct guest_events *ev, void *arg, struct sg_error *e);
 void guest_resume(struct guest_call *call);
 void guest_cancel(struct guest_call *call);
+/* The same, and a little later the helper is ended upstream, where otherwise it would run on for minutes. */
+void guest_abandon(struct guest_call *call);
 
 /* Maps an E line to the error an API caller should see. */
 enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e);

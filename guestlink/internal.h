@@ -4,6 +4,7 @@
 
 #include "guest/guest_blob.h"
 #include "guestlink/guestlink.h"
+#include "guestlink/farewell.h"
 #include "guestlink/hosts.h"
 
 struct carrier;
@@ -13,6 +14,7 @@ struct guestlink {
     struct vercel_client *client;
     const struct guest_blob *(*find_blob)(const char *arch);
     struct hosts hosts;
+    struct farewells farewells;
     struct guest_call_list ready; /* waited for an upload that is over; started by `pump` */
     struct sg_timer *pump;
     LIST_HEAD(, guest_call) all;

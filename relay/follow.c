@@ -45,7 +45,9 @@ static void open_call(struct follower *f);
 
 static void stop(struct follower *f)
 {
-    if (f->call)
+    if (f->call && f->attend)
+        guest_abandon(f->call); /* as long as it runs somebody is attached */
+    else if (f->call)
         guest_cancel(f->call);
     f->call = NULL;
     f->waiting = false;

@@ -297,8 +297,8 @@ enum sg_code spec_on_disconnect(const json_t *value, const char *pointer, int64_
         return SG_OK;
     }
     enum sg_code rc = one_number(value, pointer, "kill_after_ms", 0, ms, e);
-    if (!rc && !*ms)
-        *ms = 1; /* for the helper 0 is never */
+    if (!rc && *ms < SPEC_LEFT_MIN_MS)
+        *ms = SPEC_LEFT_MIN_MS;
     return rc;
 }
 

@@ -17,6 +17,7 @@ enum {
     SPEC_RETAIN_MIN = 64 * 1024,
     SPEC_RETAIN_MAX = 1024 * 1024 * 1024,
     SPEC_LEASE_MIN_MS = 1000,
+    SPEC_LEFT_MIN_MS = 2000, /* a stream of ours that takes another's place does not count as having left */
     SPEC_GRACE_DEFAULT_MS = 5000,
     SPEC_GRACE_MAX_MS = 600000,
 };
@@ -61,7 +62,7 @@ struct process_spec spec_for_relay(const struct spec *s, struct relay_session se
 /* {"ttl_ms":…} of a lease → milliseconds. */
 SG_MUST_CHECK enum sg_code spec_lease(const json_t *value, const char *pointer, int64_t *ttl_ms,
                                       struct sg_error *e);
-/* "keep" → 0, {"kill_after_ms":…} → at least 1. */
+/* "keep" → 0, {"kill_after_ms":…} → at least SPEC_LEFT_MIN_MS. */
 SG_MUST_CHECK enum sg_code spec_on_disconnect(const json_t *value, const char *pointer, int64_t *ms,
                                               struct sg_error *e);
 /* {cols, rows}, both 1..PROCESS_SIDE_MAX; `base` is the pointer of obj. */

@@ -3,6 +3,7 @@
 #include "vercel/answer.h"
 #include "vercel/impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 bool vercel_command_path(struct sg_buf *path, const char *session_id, const char *command_id,
@@ -64,5 +65,51 @@ out:
         vercel_call_on_gone(call, free, w);
     else
         free(w);
+    return call;
+}
+
+/* ---- ending one ---- */
+
+struct command_kill {
+    vercel_done_fn *done;
+    void *arg;
+};
+
+static void on_killed(void *arg, char **body, size_t len, const struct sg_error *e)
+{
+    struct command_kill *k = arg;
+    (void)body;
+    (void)len;
+    k->done(k->arg, e);
+}
+
+struct vercel_call *vercel_command_kill(struct vercel_client *c, const char *session_id,
+                                        const char *command_id, int signal_number, vercel_done_fn *done,
+                                        void *arg, struct sg_error *e)
+{
+    struct sg_buf path;
+    char body[32];
+    struct vercel_call *call = NULL;
+    struct command_kill *k = malloc(sizeof *k);
+    int len = snprintf(body, sizeof body, "{\"signal\":%d}", signal_number);
+    if (!vercel_command_path(&path, session_id, command_id, "/kill") || !k) {
+        (void)sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "No memory for the call to the upstream.");
+        goto out;
+    }
+    *k = (struct command_kill){done, arg};
+    const struct vercel_request r = {
+        .method = "POST",
+        .path = path.data,
+        .body = body,
+        .body_len = (size_t)len,
+        .class = VERCEL_CONTROL,
+    };
+    call = vercel_collect_start(c, &r, on_killed, k, e);
+out:
+    sg_buf_free(&path);
+    if (call)
+        vercel_call_on_gone(call, free, k);
+    else
+        free(k);
     return call;
 }

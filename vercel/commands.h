@@ -53,6 +53,12 @@ struct vercel_call *vercel_command_wait(struct vercel_client *c, const char *ses
                                         const char *command_id, vercel_command_fn *done, void *arg,
                                         struct sg_error *e);
 
+/* POST cmd/{id}/kill.  done once; a command that is unknown or has ended is an error as any. */
+typedef void vercel_done_fn(void *arg, const struct sg_error *e);
+struct vercel_call *vercel_command_kill(struct vercel_client *c, const char *session_id,
+                                        const char *command_id, int signal_number, vercel_done_fn *done,
+                                        void *arg, struct sg_error *e);
+
 /* fs/read as a stream: events as in client.h.  FILE_NOT_FOUND for 404, IS_DIRECTORY and other 400 as
  * FILE_ERROR; on_head comes only for an octet-stream answer. */
 struct vercel_call *vercel_file_read(struct vercel_client *c, const char *session_id, const char *path,
@@ -70,7 +76,6 @@ struct vercel_file_write {
     vercel_read_fn *read; /* its source */
 };
 /* done once; outcome in e.  `arg` is given to read and done. */
-typedef void vercel_done_fn(void *arg, const struct sg_error *e);
 struct vercel_call *vercel_file_write_start(struct vercel_client *c, const struct vercel_file_write *w,
                                             vercel_done_fn *done, void *arg, struct sg_error *e);
 /* For both: vercel_call_resume and vercel_call_cancel. */

@@ -88,10 +88,7 @@ def test_a_client_that_comes_back_in_time_A15(api, box):
     with api.attach(box, pid) as a:
         a.until_bytes(3)
         assert api.process(box, pid, 9000)["state"] == "running", "it is attended again"
-    patch(api, box, pid, on_disconnect={"kill_after_ms": 0})
-    with api.attach(box, pid) as a:
-        a.next()
-    assert api.wait(box, pid)["ended_by"] == "scope"
+    api.signal(box, pid, "KILL")
 
 
 def test_the_exit_of_a_process_is_its_own_although_it_has_a_lease(api, box):

@@ -209,7 +209,7 @@ static void reads_every_field_of_a_process_C6_A15_B10(void **state)
                 "\"on_disconnect\":{\"kill_after_ms\":0}}");
     assert_int_equal(spec_parse(body, SPEC_PROCESS, &s, &e), SG_OK);
     assert_string_equal(json_string_value(json_object_get(s.env, "TERM")), "vt100");
-    assert_int_equal(s.unattended_ms, 1); /* at once is not never */
+    assert_int_equal(s.unattended_ms, SPEC_LEFT_MIN_MS); /* at once is not never */
     assert_false(s.sudo);
     spec_clear(&s);
     json_decref(body);
