@@ -149,52 +149,52 @@ static void failed(struct carrier *c, enum carrier_post what, const struct sg_er
         post(c, POST_CLOSE);
 }
 
+static void taken_all(struct carrier *c, enum carrier_post what, int64_t taken)
+{
+    struct carrier_stdin *in = &c->in;
+    in->refusals = 0;
+    if (what == POST_CLOSE)
+        closed(c);
+    else if (taken >= 0)
+        settle(c, (uint64_t)taken);
+    else if (what == POST_WRITE)
+        settle(c, in->base + in->flight.len);
+    else
+        carrier_end(c, NULL, &in->why); /* it does not count: whether it arrived cannot be known */
+}
+
+static void slow(struct carrier *c, enum carrier_post what, int64_t taken, const struct sg_error *e)
+{
+    if (what != POST_WRITE) {
+        failed(c, what, e);
+    } else if (taken < 0) {
+        ask(c, e);
+    } else {
+        c->in.why = *e;
+        settle(c, (uint64_t)taken);
+    }
+}
+
 static void on_written(void *arg, enum vercel_stdin_result result, int64_t taken, const struct sg_error *e)
 {
     struct carrier *c = arg;
-    struct carrier_stdin *in = &c->in;
-    enum carrier_post what = in->doing;
-    in->post = NULL;
-    in->doing = POST_NONE;
+    enum carrier_post what = c->in.doing;
+    c->in.post = NULL;
+    c->in.doing = POST_NONE;
     if (taken >= 0 || !e)
-        in->counts = taken >= 0;
-    if (result == VERCEL_STDIN_TAKEN)
-        in->refusals = 0;
-    switch (result) {
-    case VERCEL_STDIN_TAKEN:
-        if (what == POST_CLOSE)
-            closed(c);
-        else if (taken >= 0)
-            settle(c, (uint64_t)taken);
-        else if (what == POST_WRITE)
-            settle(c, in->base + in->flight.len);
-        else
-            carrier_end(c, NULL, &in->why); /* it does not count: whether it arrived cannot be known */
-        break;
-    case VERCEL_STDIN_SLOW:
-        in->why = *e;
-        if (what != POST_WRITE)
-            failed(c, what, e);
-        else if (taken >= 0)
-            settle(c, (uint64_t)taken);
-        else
-            ask(c, e);
-        break;
-    case VERCEL_STDIN_CLOSED:
-    case VERCEL_STDIN_GONE:
-        if (what == POST_CLOSE) /* an earlier call of which no answer came has done it */
-            closed(c);
-        else
-            hear_why(c, e);
-        break;
-    case VERCEL_STDIN_GAP:
+        c->in.counts = taken >= 0;
+    if (!e)
+        taken_all(c, what, taken);
+    else if (result == VERCEL_STDIN_SLOW)
+        slow(c, what, taken, e);
+    else if (result == VERCEL_STDIN_GAP)
         carrier_end(c, NULL, e);
-        break;
-    case VERCEL_STDIN_FAILED:
-    default:
+    else if (result != VERCEL_STDIN_CLOSED && result != VERCEL_STDIN_GONE)
         failed(c, what, e);
-        break;
-    }
+    else if (what == POST_CLOSE)
+        closed(c); /* an earlier call of which no answer came has done it */
+    else
+        hear_why(c, e);
 }
 
 /* ---- the guest's `input`, and what it says ---- */

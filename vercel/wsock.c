@@ -196,9 +196,11 @@ static const struct lws_protocols protocols[] = {
 
 static void pool_gone(struct wsock_pool *p)
 {
-    struct wsock *s;
-    while ((s = LIST_FIRST(&p->all))) /* attempts that ended inside the library's connect function */
-        wsock_free(s);
+    struct wsock *next; /* what ended inside the library's connect function */
+    for (struct wsock *s = LIST_FIRST(&p->all); s; s = next) {
+        next = LIST_NEXT(s, link);
+        free(s);
+    }
     sg_timer_free(p->chore);
     free(p->ca_bundle);
     free(p);
