@@ -2,6 +2,7 @@
  * U3 C10 */
 #include "fixture.h"
 
+#include "base/clock.h"
 #include "guestlink/hosts.h"
 #include "guestlink/internal.h"
 #include "guestlink/lines.h"
@@ -36,8 +37,8 @@ struct upstream {
     const char *says; /* what the helper prints, JSON-escaped */
     const char *err;  /* on stderr */
     bool cut;         /* the stream ends without the last command line */
-    int runs, uploads, installs;
-    char last_run[4096];
+    int runs, uploads, installs, kills;
+    char last_run[4096], last_kill[256];
 };
 
 static void stream(struct raw_conn *c, const struct upstream *u, bool run, int exit_code)
@@ -84,6 +85,14 @@ static void play(struct raw_conn *c, int n, void *arg)
     struct raw_request r;
     (void)n;
     while (raw_read(c, &r)) {
+        if (strstr(r.target, "/kill")) {
+            pthread_mutex_lock(&u->lock);
+            u->kills++;
+            snprintf(u->last_kill, sizeof u->last_kill, "%.100s %.100s", r.target, r.body);
+            pthread_mutex_unlock(&u->lock);
+            raw_answer(c, 200, "application/json", "", "{}");
+            continue;
+        }
         if (!strstr(r.target, "/fs/write")) {
             play_command(c, u, r.body);
             continue;
@@ -376,7 +385,8 @@ static void test_endings(void **state)
         {"# remark\\nK created\\n", false, true, false, 0, 0},
         {"K\\n", true, true, false, 0, 0}, /* the answer was whole before the cut */
         {"H running 0 0 0 0 1 17 - 0 p1\\n", true, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
-        {"H running 0 0 0 0 1 17 - 0 p1\\nD 1 0 aGV", true, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
+        {"H running 0 0 0 0 1 17 - 0 p1\\nD 1 0 aGV", true, false, true, SG_E_UPSTREAM_UNREACHABLE,
+         SG_STARTED},
         {"H running 0 0 0 0 1 17 - 0 p1\\n", false, false, true, SG_E_UPSTREAM_UNREACHABLE, SG_STARTED},
         {"H runn", true, false, false, SG_E_UPSTREAM_UNREACHABLE, SG_OUTCOME_UNKNOWN},
         {"H running 0 0 0 0 1 17 - 0 p1\\nD 1 0 ???\\n", false, false, true, SG_E_UPSTREAM_BAD_RESPONSE,
@@ -431,6 +441,47 @@ static void test_free_with_calls(void **state)
     assert_true(x.done && y.done); /* whoever waits is told why */
     assert_int_equal(x.error.code, SG_E_DRAINING);
     assert_int_equal(y.error.code, SG_E_DRAINING);
+}
+
+static int kills(struct upstream *u)
+{
+    pthread_mutex_lock(&u->lock);
+    int n = u->kills;
+    pthread_mutex_unlock(&u->lock);
+    return n;
+}
+
+static void call_and_pause(struct setup *s, struct seen *x)
+{
+    *x = (struct seen){.refuse = 1};
+    call(s, x);
+    while (!x->resume_later)
+        uv_run(sg_loop_uv(s->f.loop), UV_RUN_ONCE);
+}
+
+/* A15: a helper that stands for somebody is ended when he leaves, and a little later; one that is only not listened to
+ * any more is not. */
+static void test_abandoned_is_ended_upstream(void **state)
+{
+    (void)state;
+    struct setup s = {.u.installed = true};
+    struct seen x, y, z;
+    open_setup(&s);
+    call_and_pause(&s, &x);
+    guest_cancel(x.call);
+    call_and_pause(&s, &y);
+    int64_t began = sg_mono_ms();
+    guest_abandon(y.call);
+    while (kills(&s.u) == 0)
+        uv_run(sg_loop_uv(s.f.loop), UV_RUN_ONCE);
+    assert_true(sg_mono_ms() - began >= FAREWELL_MS - 50);
+    assert_non_null(strstr(s.u.last_kill, "/sessions/sbx_1/cmd/cmd_1/kill"));
+    assert_non_null(strstr(s.u.last_kill, "{\"signal\":15}"));
+    call_and_pause(&s, &z);
+    guest_abandon(z.call);
+    close_setup(&s); /* before its time: it is not said, and nothing is left */
+    assert_int_equal(s.u.kills, 1);
+    assert_false(x.done || y.done || z.done);
 }
 
 /* ---- the pure parts ---- */
@@ -547,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_endings),
         cmocka_unit_test(test_no_helper_for_architecture),
         cmocka_unit_test(test_free_with_calls),
+        cmocka_unit_test(test_abandoned_is_ended_upstream),
         cmocka_unit_test(test_lines_cut_anywhere),
         cmocka_unit_test(test_line_too_long),
         cmocka_unit_test(test_hosts_are_bounded),
