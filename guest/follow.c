@@ -324,6 +324,8 @@ static bool follow_on(struct follow *f, uint64_t until_ms, struct guest_fail *fa
 {
     bool ok = true;
     struct wake w = everything;
+    if (f->bell >= 0) /* what has changed since the record was read has rung */
+        w = (struct wake){.files = f->rec.p.end[0] > 0 || f->rec.p.end[1] > 0};
     /* A program that ends at once is told of in one piece, hello, output and end together. */
     uint64_t hold = f->bell >= 0 ? guest_now_ms() + HOLD_MS : 0;
     while (!turn(f, &w, until_ms, fail, &ok)) {
