@@ -89,6 +89,23 @@ static void carries_input(void **state)
     assert_int_equal(a.last.kind, SG_WIRE_MORE);
 }
 
+/* A terminal, output that waits, and a lease that ends the program by its group, where /proc does not help. */
+static void keeps_scopes(void **state)
+{
+    (void)state;
+    struct answer a = guest("run", "--session", "s", "--id", "sized", "--spec", "h", "--pty", "90x30", "--",
+                            "/bin/sh", "-c", "stty size", NULL);
+    assert_text(&a, 0, "30 90\r\n");
+    assert_int_equal(a.last.process.how, SG_HOW_EXIT);
+    answer_free(&a);
+    a = guest("run", "--session", "s", "--id", "lease", "--spec", "h", "--lossless", "--retain", "65536",
+              "--lease-ms", "500", "--", "cat", "/dev/zero", NULL);
+    assert_int_equal(a.last.process.how, SG_HOW_SCOPE);
+    assert_true(a.len[0] >= 65536 && a.len[0] < 4 * 65536);
+    assert_int_equal(a.gaps, 0);
+    answer_free(&a);
+}
+
 /* The very bytes that the gateway carries. */
 static void the_carried_one_runs(void **state)
 {
@@ -110,10 +127,8 @@ static void the_carried_one_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_and_follows),
-        cmocka_unit_test(carries_input),
-        cmocka_unit_test(commits),
-        cmocka_unit_test(the_carried_one_runs),
+        cmocka_unit_test(runs_and_follows), cmocka_unit_test(carries_input),        cmocka_unit_test(commits),
+        cmocka_unit_test(keeps_scopes),     cmocka_unit_test(the_carried_one_runs),
     };
     return cmocka_run_group_tests(tests, setup, harness_teardown);
 }

@@ -281,6 +281,44 @@ static void root_gives_records_to_the_user(void **state)
     answer_free(&e);
 }
 
+/* And writes to its input; a terminal belongs to whoever the program runs as. */
+static void root_programs_are_controlled_by_the_user(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    char own[PATH_MAX];
+    snprintf(own, sizeof own, "%s", path_in(scratch, "users-root2"));
+    assert_int_equal(mkdir(own, 0700), 0);
+    assert_int_equal(chown(own, 1000, 1000), 0);
+    setenv("SANDGATE_GUEST_ROOT", own, 1);
+    struct answer a = guest("start", "--session", "s", "--id", "in", "--spec", "h", "--input-open", "--",
+                            "/bin/sh", "-c", "read x; id -u; echo $x", NULL);
+    struct stat st;
+    int rc = lstat(path_in(own, "s/in/ctl"), &st);
+    guest_uid = 1001;
+    struct answer b = guest("write", "--session", "s", "--id", "in", "--offset", "0", "--data", "eA==", NULL);
+    guest_uid = 1000;
+    struct answer c = guest("write", "--session", "s", "--id", "in", "--offset", "0", "--data", "aGkK", NULL);
+    struct answer d = guest("run", "--session", "s", "--id", "tty", "--spec", "h", "--pty", "80x24", "--",
+                            "/bin/sh", "-c", "stat -c %u $(tty); stat -L -c %u /proc/self/fd/1", NULL);
+    struct answer e = guest("follow", "--session", "s", "--id", "in", NULL);
+    guest_uid = 0;
+    struct answer f = guest("run", "--session", "s", "--id", "tty0", "--spec", "h", "--pty", "80x24", "--",
+                            "/bin/sh", "-c", "stat -c %u $(tty)", NULL);
+    setenv("SANDGATE_GUEST_ROOT", root, 1);
+    assert_int_equal(a.last.kind, SG_WIRE_OK);
+    assert_true(rc == 0 && S_ISSOCK(st.st_mode) && st.st_uid == 1000 && (st.st_mode & 0777) == 0600);
+    assert_error(&b, SG_WF_INTERNAL, "EACCES");
+    assert_int_equal(c.first.kind, SG_WIRE_ACCEPTED);
+    assert_text(&d, 0, "1000\r\n1000\r\n");
+    assert_text(&e, 0, "0\nhi\n");
+    assert_text(&f, 0, "0\r\n");
+    answer_free(&d);
+    answer_free(&e);
+    answer_free(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +329,7 @@ int main(void)
         cmocka_unit_test(start_cut_short),
         cmocka_unit_test(tampered_records),
         cmocka_unit_test(root_gives_records_to_the_user),
+        cmocka_unit_test(root_programs_are_controlled_by_the_user),
         cmocka_unit_test(records_that_are_links),
         cmocka_unit_test(new_session_removes_the_old),
     };
