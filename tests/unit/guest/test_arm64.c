@@ -98,6 +98,7 @@ static void keeps_scopes(void **state)
     assert_text(&a, 0, "30 90\r\n");
     assert_int_equal(a.last.process.how, SG_HOW_EXIT);
     answer_free(&a);
+    setenv("SANDGATE_GUEST_PATIENCE_MS", "1000", 1); /* its monitor stays that long to remove the record */
     a = guest("run", "--session", "s", "--id", "lease", "--spec", "h", "--lossless", "--retain", "65536",
               "--lease-ms", "500", "--", "cat", "/dev/zero", NULL);
     assert_int_equal(a.last.process.how, SG_HOW_SCOPE);
