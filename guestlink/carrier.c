@@ -168,7 +168,11 @@ size_t carrier_send(struct carrier *c, const void *data, size_t len)
     c->queue.failed = false;
     if (n < len)
         c->crowded = true;
-    if (n && c->open && !sg_timer_active(c->kick))
+    if (!n || !c->open)
+        return n;
+    if (c->sock && !c->crowded) /* on_room is not for now */
+        carrier_socket_push(c);
+    else if (!sg_timer_active(c->kick))
         sg_timer_start(c->kick, 0); /* what is sent in one turn goes together */
     return n;
 }

@@ -12,6 +12,7 @@
 #ifndef SG_GUESTLINK_CARRIER_H
 #define SG_GUESTLINK_CARRIER_H
 
+#include "base/core/carrier.h"
 #include "guestlink/guestlink.h"
 
 enum { CARRIER_QUEUE_MAX = 1024 * 1024 }; /* bytes taken and not yet sent */
@@ -42,7 +43,8 @@ struct carrier *carrier_open(struct guestlink *g, const struct carrier_spec *s,
  * earliest. */
 size_t carrier_send(struct carrier *c, const void *data, size_t len);
 size_t carrier_queued(const struct carrier *c);
-/* After what is queued the carrier ends (not the program's input). */
+/* After what is queued the carrier ends (not the program's input).  An interactive socket has no end of file: what was
+ * not acknowledged before may not have arrived. */
 void carrier_finish(struct carrier *c);
 /* Drops it without a further callback.  The guest notices by itself. */
 void carrier_cancel(struct carrier *c);

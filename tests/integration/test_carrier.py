@@ -124,6 +124,15 @@ def test_typing(emu):
     assert len(calls) < 10, calls.seen()
 
 
+@pytest.mark.parametrize("mode", ["stdin", "interactive"])
+def test_program_of_roots(emu, mode):
+    box = emu.create()
+    bring(emu, box, b"x", "stdin", "cat", SG_ROOT="1")
+    out, numbers = bring(emu, box, b"hello\n", mode, "sh", "-c", "id -u; cat", SG_ROOT="1")
+    assert out == b"0\nhello\n"
+    assert numbers["carriers"] == 1 and numbers["by_socket"] == (mode == "interactive")
+
+
 @pytest.fixture
 def secure(tmp_path, stack):
     """An emulator behind TLS, of an authority of its own: its API, its URL, its authority's certificate."""

@@ -3,7 +3,7 @@
  *
  *     carrier_drive URL SESSION ID stdin|interactive|type PROGRAM [ARGUMENT]… <data       (the token is in SG_TOKEN)
  *
- * SG_CA and SG_PROXY name a CA file and a proxy.
+ * SG_CA and SG_PROXY name a CA file and a proxy; SG_ROOT starts the program as root.
  *
  * `type` sends one byte at a time and waits until the program has said it back.  Prints what the program wrote, then
  * on standard error "carriers N by_socket N accepted N", and in the `type` mode the slowest and the median echo.
@@ -26,7 +26,7 @@ struct drive {
     struct guestlink *g;
     struct vercel_client *client;
     const char *session, *id;
-    bool interactive, type;
+    bool interactive, type, root;
     struct sg_buf data;
 
     struct carrier *carrier;
@@ -76,7 +76,7 @@ static void on_guest_end(void *arg, const struct sg_wire_line *line, bool hello,
 static struct guest_call *guest(struct drive *d, const char *const *args)
 {
     static const struct guest_events ev = {.on_line = on_guest_line, .on_end = on_guest_end};
-    const struct guest_args a = {.session_id = d->session, .args = args};
+    const struct guest_args a = {.session_id = d->session, .args = args, .sudo = d->root};
     struct sg_error e;
     d->ended = false;
     struct guest_call *call = guest_call_start(d->g, &a, &ev, d, &e);
@@ -172,7 +172,8 @@ static void on_again(void *arg)
 {
     static const struct carrier_events ev = {on_line, on_room, on_end};
     struct drive *d = arg;
-    const struct carrier_spec s = {.session_id = d->session, .id = d->id, .interactive = d->interactive};
+    const struct carrier_spec s = {
+        .session_id = d->session, .id = d->id, .interactive = d->interactive, .sudo = d->root};
     struct sg_error e;
     if (d->done || ++d->carriers > CARRIERS_MAX)
         return;
@@ -247,6 +248,7 @@ int main(int argc, char **argv)
     if (argc < 6 || !token)
         return 64;
     struct drive d = {.session = argv[2], .id = argv[3], .type = !strcmp(argv[4], "type")};
+    d.root = getenv("SG_ROOT") != NULL;
     d.interactive = d.type || !strcmp(argv[4], "interactive");
     sg_buf_init(&d.data, INPUT_MAX);
     sg_buf_init(&d.frames, 2 * SG_CARRIER_DATA_MAX);
