@@ -240,7 +240,8 @@ struct state_facts monitor_facts(const struct monitor_spec *spec)
 {
     return (struct state_facts){.terminal = spec->cols > 0,
                                 .takes_input = spec->cols > 0 || spec->input_open,
-                                .lossless = spec->lossless};
+                                .lossless = spec->lossless,
+                                .ends_unattended = spec->unattended_ms > 0};
 }
 
 static void close_ends(const struct monitor_ends *e)

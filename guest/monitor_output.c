@@ -216,9 +216,11 @@ void monitor_publish(struct monitor *m)
                             .terminal = m->spec->cols > 0,
                             .takes_input = in->takes && !in->closed && !in->unwanted && !m->ended,
                             .lossless = m->spec->lossless,
-                            .paused = is_paused(m)};
+                            .paused = is_paused(m),
+                            .ends_unattended = m->scope.unattended_ms > 0};
     const struct state_facts *old = &m->facts;
-    if (f.input == old->input && f.takes_input == old->takes_input && f.paused == old->paused)
+    if (f.input == old->input && f.takes_input == old->takes_input && f.paused == old->paused &&
+        f.ends_unattended == old->ends_unattended)
         return;
     bool change = f.takes_input != old->takes_input || f.paused != old->paused;
     (void)state_put_facts(m->state_fd, &f);

@@ -359,6 +359,7 @@ static void load_facts(const struct state *s, struct record *rec)
     rec->p.input = f.input;
     rec->p.takes_input = f.takes_input && rec->alive;
     rec->p.paused = f.paused && rec->alive;
+    rec->p.ends_unattended = f.ends_unattended && rec->alive;
 }
 
 static bool load_tomb(int dir, struct record *rec)

@@ -45,9 +45,11 @@ static size_t facts_text(char out[SLOT], const struct state_facts *f)
         flags[n++] = 'l';
     if (f->paused)
         flags[n++] = 'p';
+    if (f->ends_unattended)
+        flags[n++] = 'u';
     flags[n] = '\0';
     /* The flags padded, so that a shorter line leaves nothing of the longer one before. */
-    return (size_t)snprintf(out, SLOT, "F %020" PRIu64 " %020" PRIu64 " %-4s\n", f->input, f->input, flags);
+    return (size_t)snprintf(out, SLOT, "F %020" PRIu64 " %020" PRIu64 " %-5s\n", f->input, f->input, flags);
 }
 
 bool state_create(int fd, const char *spec, const struct state_facts *f)
@@ -195,6 +197,7 @@ bool state_facts(const struct state *s, struct state_facts *out)
                                 .terminal = memchr(flags, 't', len) != NULL,
                                 .takes_input = memchr(flags, 'o', len) != NULL,
                                 .lossless = memchr(flags, 'l', len) != NULL,
-                                .paused = memchr(flags, 'p', len) != NULL};
+                                .paused = memchr(flags, 'p', len) != NULL,
+                                .ends_unattended = memchr(flags, 'u', len) != NULL};
     return true;
 }

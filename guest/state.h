@@ -27,7 +27,7 @@ enum { STATE_SIZE = 1024 };
 /* What changes while the program runs. */
 struct state_facts {
     uint64_t input;
-    bool terminal, takes_input, lossless, paused;
+    bool terminal, takes_input, lossless, paused, ends_unattended;
 };
 
 struct state_started {

@@ -276,6 +276,8 @@ static bool may_be_quiet(const struct feed *f)
     const struct reader *r;
     if (!f->up || !f->greeted || f->ended || f->paused || f->quiet.session)
         return false;
+    if (f->attend && newest(f)->ends_unattended)
+        return false; /* when its clients leave, that has to be known soon */
     TAILQ_FOREACH(r, &f->readers, link)
     if (r->lively)
         return false;
@@ -482,6 +484,13 @@ made:
     f->name.id = f->id;
     named_add(relay_named(r, RELAY_FEEDS), &f->name);
     return f;
+}
+
+bool feed_present(struct relay *r, const char *session_id, const char *id)
+{
+    struct relay_session s = {.session_id = session_id};
+    const struct feed *f = feed_find(r, &s, id);
+    return f && f->greeted;
 }
 
 void feed_forget(struct relay *r, const char *session_id, const char *id)

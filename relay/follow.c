@@ -45,8 +45,8 @@ static void open_call(struct follower *f);
 
 static void stop(struct follower *f)
 {
-    if (f->call && f->attend)
-        guest_abandon(f->call); /* as long as it runs somebody is attached */
+    if (f->call && f->attend && f->p.ends_unattended)
+        guest_abandon(f->call); /* as long as it runs the process takes us for attached */
     else if (f->call)
         guest_cancel(f->call);
     f->call = NULL;

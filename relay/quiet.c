@@ -9,7 +9,6 @@
 enum {
     BATCH_MAX_MS =
         1000,        /* who becomes quiet within this, or a quarter of the quiet time, is watched together */
-    ANEW_MS = 500,   /* before those are watched again whom somebody else's leaving left behind */
     SPARE_CALLS = 3, /* calls more than needed, before small ones are put together */
     MISSES_MAX = 3,  /* calls in a row that failed: everybody looks himself */
 };
@@ -25,7 +24,6 @@ struct quiet_call {
     size_t n;
     int64_t began;
     bool heard;
-    bool attend; /* its mere running says that somebody is attached to all in it */
 };
 
 struct quiet_session {
@@ -68,9 +66,7 @@ static void wait_for_call(struct quiet_entry *q)
 static void call_drop(struct quiet_call *c)
 {
     struct quiet_session *s = c->session;
-    if (c->call && c->attend)
-        guest_abandon(c->call); /* as long as it runs somebody is attached */
-    else if (c->call)
+    if (c->call)
         guest_cancel(c->call);
     c->call = NULL;
     TAILQ_REMOVE(&s->calls, c, link);
@@ -176,11 +172,11 @@ static bool call_start(struct quiet_call *c, struct sg_error *e)
     struct quiet_session *s = c->session;
     struct relay_args a = {0};
     const struct quiet_entry *q;
-    c->attend = false;
+    bool attend = false;
     TAILQ_FOREACH(q, &c->entries, link)
-    c->attend = c->attend || q->attend;
+    attend = attend || q->attend;
     args_begin(&a, "watch", s->session.session_id, NULL);
-    if (c->attend)
+    if (attend)
         args_add(&a, "--attend");
     args_add(&a, "--");
     TAILQ_FOREACH(q, &c->entries, link)
@@ -355,12 +351,7 @@ void quiet_leave(struct quiet_entry *q)
         return;
     leave_list(q);
     q->session = NULL;
-    if (c && c->call && (!c->n || c->attend)) {
-        for (struct quiet_entry *other; (other = TAILQ_FIRST(&c->entries));)
-            wait_for_call(other); /* for one that does not stand for who has left */
-        call_drop(c);
-    }
-    if (s->nwaiting && !sg_timer_active(s->timer))
-        sg_timer_start(s->timer, ANEW_MS);
+    if (c && !c->n && c->call)
+        call_drop(c); /* nobody waits for what it might say */
     drop_if_empty(s);
 }

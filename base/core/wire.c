@@ -116,7 +116,7 @@ static void next_letters(struct cursor *c, const struct flag *flags, size_t coun
     }
 }
 
-enum { PROCESS_FLAGS = 6 };
+enum { PROCESS_FLAGS = 7 };
 
 static void process_flags(struct sg_wire_process *p, struct flag out[PROCESS_FLAGS])
 {
@@ -126,6 +126,7 @@ static void process_flags(struct sg_wire_process *p, struct flag out[PROCESS_FLA
     out[3] = (struct flag){'o', &p->takes_input};
     out[4] = (struct flag){'l', &p->lossless};
     out[5] = (struct flag){'p', &p->paused};
+    out[6] = (struct flag){'u', &p->ends_unattended};
 }
 
 static void next_flags(struct cursor *c, struct sg_wire_process *p)

@@ -31,7 +31,8 @@
  * <how> is exit | signal | timeout | scope | unknown | none (none: still running; value is the exit code or the
  * signal number, 0 otherwise; scope: ended because its lease ran out, or nobody was attached any more).
  * <flags> is "-" or letters: d descendants still hold the output, i output incomplete, t terminal (its output is
- * channel 3 and counts as stdout here), o takes input, l lossless, p paused until output is acknowledged.
+ * channel 3 and counts as stdout here), o takes input, l lossless, p paused until output is acknowledged, u ends when
+ * nobody has been attached for a while.
  * <input> is how many bytes of input were accepted.  <state> is starting | running | finished | not_started |
  * unknown.
  *
@@ -98,6 +99,7 @@ struct sg_wire_process {
     bool terminal;              /* its output is stream 0 */
     bool takes_input;           /* H, P */
     bool lossless, paused;      /* H, P */
+    bool ends_unattended;       /* H, P: on_disconnect was asked for */
     uint64_t input;             /* H, P: bytes of input accepted */
     uint64_t oldest[2], end[2]; /* stdout, stderr: first kept offset, offset after the last byte */
     uint64_t started_ms;        /* wall clock of the sandbox */

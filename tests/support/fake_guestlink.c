@@ -142,6 +142,7 @@ static void fill(const struct fake_proc *p, struct sg_wire_process *w, bool exit
         w->oldest[s] = p->oldest[s];
         w->end[s] = p->written[s];
     }
+    w->ends_unattended = p->ends_unattended;
     w->started_ms = 1;
     w->pid = 4242;
     w->terminal = p->terminal;

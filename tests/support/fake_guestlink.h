@@ -16,7 +16,7 @@ struct fake_proc {
     uint64_t total[2], written[2], oldest[2];
     enum sg_wire_how how;
     uint32_t value;
-    bool descendants;
+    bool descendants, ends_unattended;
     bool hold; /* prints and ends only when released */
     bool terminal, takes_input, lossless;
     uint64_t input; /* accepted, as its hello says */

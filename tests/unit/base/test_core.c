@@ -128,6 +128,7 @@ static struct sg_wire_process a_process(void)
         .takes_input = true,
         .lossless = true,
         .paused = true,
+        .ends_unattended = true,
         .input = 1234567890123,
         .oldest = {1, 0},
         .end = {INT64_MAX, 5},
@@ -151,7 +152,7 @@ static void every_kind_round_trips(void **state)
     assert_string_equal(got.process.id, "proc_1.a-b");
     assert_int_equal(got.process.input, 1234567890123);
     assert_true(got.process.terminal && got.process.takes_input && got.process.lossless &&
-                got.process.paused);
+                got.process.paused && got.process.ends_unattended);
     l.kind = SG_WIRE_EXIT;
     round_trip(&l, &got);
     assert_int_equal(got.process.how, SG_HOW_SIGNAL);
@@ -178,20 +179,21 @@ static void every_kind_round_trips(void **state)
 static void every_flag_alone(void **state)
 {
     (void)state;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         struct sg_wire_process p = {.state = SG_PS_RUNNING, .id = "a"};
         bool *const flags[] = {&p.descendants_hold_output,
                                &p.output_incomplete,
                                &p.terminal,
                                &p.takes_input,
                                &p.lossless,
-                               &p.paused};
+                               &p.paused,
+                               &p.ends_unattended};
         *flags[i] = true;
         struct sg_wire_line got, l = {.kind = SG_WIRE_PROCESS, .process = p};
         char text[SG_WIRE_LINE_MAX];
         size_t n = sg_wire_format(text, &l);
         text[n - 1] = '\0';
-        char want[4] = {' ', "ditolp"[i], ' ', '\0'};
+        char want[4] = {' ', "ditolpu"[i], ' ', '\0'};
         assert_non_null(strstr(text, want));
         round_trip(&l, &got);
         assert_memory_equal(&got.process, &p, sizeof p);

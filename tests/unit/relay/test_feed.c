@@ -741,6 +741,36 @@ static void test_quiet_session_ends(void **state)
     assert_int_equal(fake.calls[V_FOLLOW], follows);
 }
 
+/* A15: a process that ends when nobody is attached does not become quiet, and when its last client has left, the
+ * stream that stood for it is ended upstream; of others it is only not listened to any more. */
+static void test_unattended(void **state)
+{
+    (void)state;
+    struct fake_proc *p[2] = {fake_proc(&fake, "u", 10, 0, true), fake_proc(&fake, "k", 10, 0, true)};
+    struct client c[2] = {0}, second = {0};
+    const struct follow_spec attending = {.only = -1, .attend = true};
+    short_quiet();
+    for (int i = 0; i < 2; i++) {
+        p[i]->hold = true;
+        p[i]->ends_unattended = i == 0;
+        come(&c[i], p[i], &attending);
+    }
+    come(&second, p[0], &attending);
+    while (fake.watching != 1) /* the other one */
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+    leave(&c[0]);
+    int64_t end = sg_mono_ms() + 100; /* many times the linger */
+    while (sg_mono_ms() < end)
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_NOWAIT);
+    assert_int_equal(fake.calls[V_FOLLOW], 2);
+    assert_int_equal(fake.abandoned, 0);
+    leave(&second);
+    leave(&c[1]);
+    while (fake.live)
+        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+    assert_int_equal(fake.abandoned, 1);
+}
+
 /* The relay goes: everything ends with DRAINING. */
 static void test_draining(void **state)
 {
@@ -788,6 +818,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_quiet_random, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lively, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quiet_session_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unattended, setup, teardown),
         cmocka_unit_test_setup_teardown(test_draining, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
