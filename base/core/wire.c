@@ -154,26 +154,95 @@ static unsigned next_channel(struct cursor *c)
     return (unsigned)v;
 }
 
-static void parse_data(struct cursor *c, unsigned char *scratch, struct sg_wire_line *out)
+/* Decodes a field to where *used of scratch ends; "-" is nothing, where that is allowed. */
+static void next_bytes(struct cursor *c, bool may_be_none, unsigned char *scratch, size_t *used,
+                       const unsigned char **bytes, size_t *len)
 {
-    out->channel = next_channel(c);
-    out->offset = next_u64(c, INT64_MAX - SG_WIRE_DATA_MAX);
     size_t n;
     const char *s = next_field(c, &n);
+    if (may_be_none && n == 1 && s[0] == '-')
+        return;
     if (c->bad || n > SG_B64_LEN((size_t)SG_WIRE_DATA_MAX)) {
         c->bad = true;
         return;
     }
     /* The last group may decode to three bytes beyond SG_WIRE_DATA_MAX (4096 = 3 * 1365 + 1). */
-    unsigned char bytes[SG_WIRE_DATA_MAX + 3];
-    ssize_t got = sg_b64_decode(bytes, s, n);
-    if (got <= 0 || got > SG_WIRE_DATA_MAX) {
+    unsigned char decoded[SG_WIRE_DATA_MAX + 3];
+    ssize_t got = sg_b64_decode(decoded, s, n);
+    if (got <= 0 || (size_t)got > SG_WIRE_DATA_MAX - *used) {
         c->bad = true;
         return;
     }
-    memcpy(scratch, bytes, (size_t)got);
-    out->data = scratch;
-    out->len = (size_t)got;
+    *bytes = memcpy(scratch + *used, decoded, (size_t)got);
+    *len = (size_t)got;
+    *used += (size_t)got;
+}
+
+static void parse_data(struct cursor *c, unsigned char *scratch, struct sg_wire_line *out)
+{
+    size_t used = 0;
+    out->channel = next_channel(c);
+    out->offset = next_u64(c, INT64_MAX - SG_WIRE_DATA_MAX);
+    next_bytes(c, false, scratch, &used, &out->data, &out->len);
+}
+
+static int64_t next_i64(struct cursor *c)
+{
+    size_t n;
+    const char *s = next_field(c, &n);
+    bool minus = n && s[0] == '-';
+    uint64_t v = 0;
+    if (!c->bad && !sg_parse_u64(s + minus, n - minus, INT64_MAX, &v))
+        c->bad = true;
+    return minus ? -(int64_t)v : (int64_t)v;
+}
+
+static uint32_t next_mode(struct cursor *c)
+{
+    size_t n;
+    const char *s = next_field(c, &n);
+    uint32_t v = 0;
+    if (n > 4)
+        c->bad = true;
+    for (size_t i = 0; i < n && !c->bad; i++) {
+        if (s[i] < '0' || s[i] > '7')
+            c->bad = true;
+        v = v * 8 + (uint32_t)(s[i] - '0');
+    }
+    return c->bad ? 0 : v;
+}
+
+static void parse_file(struct cursor *c, unsigned char *scratch, struct sg_wire_line *out)
+{
+    struct sg_wire_file *f = &out->file;
+    size_t n, used = 0;
+    const char *type = next_field(c, &n);
+    if (n != 1 || !memchr(SG_WIRE_TYPES, type[0], sizeof SG_WIRE_TYPES - 1))
+        c->bad = true;
+    else
+        f->type = type[0];
+    f->mode = next_mode(c);
+    f->uid = (uint32_t)next_u64(c, UINT32_MAX);
+    f->gid = (uint32_t)next_u64(c, UINT32_MAX);
+    f->size = next_u64(c, INT64_MAX);
+    f->mtime_ns = next_i64(c);
+    f->ctime_ns = next_i64(c);
+    f->ino = next_u64(c, UINT64_MAX);
+    f->dev = next_u64(c, UINT64_MAX);
+    f->nlink = next_u64(c, UINT64_MAX);
+    next_bytes(c, true, scratch, &used, &out->name, &out->name_len);
+    next_bytes(c, true, scratch, &used, &out->data, &out->len);
+}
+
+static void parse_text(struct cursor *c, unsigned char *scratch, struct sg_wire_line *out)
+{
+    const struct flag flags[] = {{'t', &out->cut}, {'c', &out->context}, {'m', &out->goes_on}};
+    size_t used = 0;
+    out->line = next_u64(c, INT64_MAX);
+    out->offset = next_u64(c, INT64_MAX - SG_WIRE_DATA_MAX);
+    next_letters(c, flags, COUNT(flags));
+    next_bytes(c, true, scratch, &used, &out->name, &out->name_len);
+    next_bytes(c, true, scratch, &used, &out->data, &out->len);
 }
 
 static void parse_end(struct cursor *c, struct sg_wire_process *p)
@@ -265,6 +334,17 @@ bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_D
         next_letters(&c, flags, COUNT(flags));
         break;
     }
+    case 'S':
+        parse_file(&c, scratch, out);
+        break;
+    case 'N': {
+        size_t used = 0;
+        next_bytes(&c, false, scratch, &used, &out->name, &out->name_len);
+        break;
+    }
+    case 'R':
+        parse_text(&c, scratch, out);
+        break;
     case 'M':
         break;
     case 'K':
@@ -322,6 +402,48 @@ static int format_data(char *out, const struct sg_wire_line *l)
     return (int)k;
 }
 
+/* Appends a space and the bytes in base64, "-" for none; cuts them to what *room leaves. */
+static size_t add_bytes(char *out, size_t at, const unsigned char *bytes, size_t len, size_t *room)
+{
+    size_t n = len < *room ? len : *room;
+    *room -= n;
+    out[at++] = ' ';
+    if (n)
+        return at + sg_b64_encode(out + at, bytes, n);
+    out[at++] = '-';
+    return at;
+}
+
+static int format_names(char *out, int head, const struct sg_wire_line *l)
+{
+    size_t room = SG_WIRE_DATA_MAX, at = add_bytes(out, (size_t)head, l->name, l->name_len, &room);
+    if (l->kind != SG_WIRE_NAME)
+        at = add_bytes(out, at, l->data, l->len, &room);
+    out[at++] = '\n';
+    return (int)at;
+}
+
+static int format_file(char *out, const struct sg_wire_line *l)
+{
+    const struct sg_wire_file *f = &l->file;
+    int n = snprintf(out, SG_WIRE_LINE_MAX,
+                     "S %c %" PRIo32 " %" PRIu32 " %" PRIu32 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRIu64
+                     " %" PRIu64 " %" PRIu64,
+                     f->type, f->mode & 07777, f->uid, f->gid, f->size, f->mtime_ns, f->ctime_ns, f->ino,
+                     f->dev, f->nlink);
+    return format_names(out, n, l);
+}
+
+static int format_text(char *out, const struct sg_wire_line *l)
+{
+    bool cut = l->cut, context = l->context, goes_on = l->goes_on;
+    const struct flag flags[] = {{'t', &cut}, {'c', &context}, {'m', &goes_on}};
+    char f[COUNT(flags) + 2];
+    int n = snprintf(out, SG_WIRE_LINE_MAX, "R %" PRIu64 " %" PRIu64 " %s", l->line, l->offset,
+                     letters(flags, COUNT(flags), f));
+    return format_names(out, n, l);
+}
+
 static int format_error(char *out, const struct sg_wire_line *l)
 {
     int n = snprintf(out, SG_WIRE_LINE_MAX, "E %s %s %s", sg_wire_fail_name(l->fail),
@@ -373,6 +495,15 @@ size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *l)
         break;
     case SG_WIRE_ERROR:
         n = format_error(out, l);
+        break;
+    case SG_WIRE_FILE:
+        n = format_file(out, l);
+        break;
+    case SG_WIRE_NAME:
+        n = format_names(out, snprintf(out, SG_WIRE_LINE_MAX, "N"), l);
+        break;
+    case SG_WIRE_TEXT:
+        n = format_text(out, l);
         break;
     case SG_WIRE_CARRIER:
         n = snprintf(out, SG_WIRE_LINE_MAX, "C %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", l->epoch, l->accepted,

@@ -22,6 +22,16 @@
  *   A <accepted> <room> <flags>
  *       an acknowledgement of input; flags: "-" or letters: c closed (everything was accepted and the program
  *       gets its end of file), x the program takes no more input
+ *   S <type> <mode> <uid> <gid> <size> <mtime_ns> <ctime_ns> <ino> <dev> <nlink> <name> <target>
+ *       one file: type is f d l p s c b, mode four octal digits at most, the times signed and since the epoch, name
+ *       the last part of its path and target the text of a link in base64, "-" for none (also for a target that
+ *       does not fit beside its name: readlink tells it)
+ *   N <base64>
+ *       a name or path: what readlink, realpath, mktemp and glob find
+ *   R <line> <offset> <flags> <path> <text>
+ *       a line of a text file, without its LF, and where in the file the text begins; lines count from 1.  path and
+ *       text are base64; path is "-" for that of the R line before, text "-" for none.  flags: "-" or letters:
+ *       t cut at the limit of a line, c context of a match, m the line goes on in the next R line
  *   K [<word>]
  *       done: the act succeeded; last line.  commit says "created" when the path did not exist before
  *   E <code> <errno> <text>
@@ -63,6 +73,9 @@ enum sg_wire_kind {
     SG_WIRE_ERROR = 'E',
     SG_WIRE_CARRIER = 'C',
     SG_WIRE_ACCEPTED = 'A',
+    SG_WIRE_FILE = 'S',
+    SG_WIRE_NAME = 'N',
+    SG_WIRE_TEXT = 'R',
 };
 
 enum sg_wire_state { SG_PS_STARTING, SG_PS_RUNNING, SG_PS_FINISHED, SG_PS_NOT_STARTED, SG_PS_UNKNOWN };
@@ -108,15 +121,31 @@ struct sg_wire_process {
     char id[SG_WIRE_ID_MAX + 1];
 };
 
+struct sg_wire_file {
+    char type;     /* one of SG_WIRE_TYPES */
+    uint32_t mode; /* 07777 at most */
+    uint32_t uid, gid;
+    uint64_t size; /* INT64_MAX at most */
+    int64_t mtime_ns, ctime_ns;
+    uint64_t ino, dev, nlink;
+};
+#define SG_WIRE_TYPES "fdlpscb"
+
 struct sg_wire_line {
     enum sg_wire_kind kind;
     unsigned channel;          /* D, G */
-    uint64_t offset, to;       /* D: offset; G: offset..to */
-    const unsigned char *data; /* D: points into the caller's scratch */
-    size_t len;                /* D */
-    uint64_t epoch;            /* C */
-    uint64_t accepted, room;   /* C, A */
-    bool closed, unwanted;     /* A: flags c and x */
+    uint64_t offset, to;       /* D, R: offset; G: offset..to */
+    const unsigned char *data; /* D: bytes; S: target; R: text; points into the caller's scratch */
+    size_t len;                /* of data */
+    const unsigned char
+        *name; /* S, N, R: name or path; likewise; of S and R it and data are SG_WIRE_DATA_MAX at most */
+    size_t name_len;
+    uint64_t line;              /* R */
+    bool cut, context, goes_on; /* R: flags t, c and m */
+    struct sg_wire_file file;   /* S */
+    uint64_t epoch;             /* C */
+    uint64_t accepted, room;    /* C, A */
+    bool closed, unwanted;      /* A: flags c and x */
     struct sg_wire_process
         process; /* H (state, offsets, started, pid, flags, input, id), X (how…, ends), P (all) */
     enum sg_wire_fail fail;      /* E */
@@ -124,13 +153,13 @@ struct sg_wire_line {
     char text[SG_WIRE_TEXT_MAX]; /* E */
 };
 
-/* Parses one line without its LF.  `scratch` holds the decoded bytes of a D line and must stay while they are
+/* Parses one line without its LF.  `scratch` holds the decoded bytes of a line and must stay while they are
  * used.  False when the line is malformed in any way (foreign input: nothing is assumed). */
 bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_DATA_MAX],
                    struct sg_wire_line *out);
 
 /* Formats a line, LF included, into out[SG_WIRE_LINE_MAX]; returns its length.  Of D lines len must be
- * 1..SG_WIRE_DATA_MAX; ids and texts that would break the line are replaced by '?'. */
+ * 1..SG_WIRE_DATA_MAX; name and data that are longer together are cut; ids and texts that would break the line are replaced by '?'. */
 size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *line);
 
 /* [A-Za-z0-9][A-Za-z0-9._-]{0,63}: what a process id may be, on both sides. */

@@ -247,6 +247,70 @@ static void data_round_trips(void **state)
     }
 }
 
+static void files_round_trip(void **state)
+{
+    (void)state;
+    static const unsigned char name[] = {0xff, '\n', ' ', '-', 1};
+    struct sg_wire_line got, l = {.kind = SG_WIRE_FILE,
+                                  .name = name,
+                                  .name_len = sizeof name,
+                                  .data = noise,
+                                  .len = SG_WIRE_DATA_MAX - sizeof name,
+                                  .file = {.type = 'l',
+                                           .mode = 07777,
+                                           .uid = UINT32_MAX,
+                                           .gid = 5,
+                                           .size = INT64_MAX,
+                                           .mtime_ns = -INT64_MAX,
+                                           .ctime_ns = INT64_MAX,
+                                           .ino = UINT64_MAX,
+                                           .dev = 7,
+                                           .nlink = 8}};
+    round_trip(&l, &got);
+    assert_memory_equal(&got.file, &l.file, sizeof l.file);
+    assert_int_equal(got.name_len, sizeof name);
+    assert_memory_equal(got.name, name, sizeof name);
+    assert_int_equal(got.len, l.len);
+    assert_memory_equal(got.data, noise, l.len);
+    l.len = SG_WIRE_DATA_MAX; /* more than a line takes: cut, and still a line */
+    size_t n = sg_wire_format((char[SG_WIRE_LINE_MAX]){0}, &l);
+    assert_true(n <= SG_WIRE_LINE_MAX);
+    for (const char *type = SG_WIRE_TYPES; *type; type++) {
+        l = (struct sg_wire_line){.kind = SG_WIRE_FILE, .file = {.type = *type}};
+        round_trip(&l, &got);
+        assert_memory_equal(&got.file, &l.file, sizeof l.file);
+        assert_true(got.name_len == 0 && got.len == 0);
+    }
+    l = (struct sg_wire_line){.kind = SG_WIRE_NAME, .name = noise, .name_len = SG_WIRE_DATA_MAX};
+    round_trip(&l, &got);
+    assert_int_equal(got.name_len, SG_WIRE_DATA_MAX);
+    assert_memory_equal(got.name, noise, SG_WIRE_DATA_MAX);
+}
+
+static void text_lines_round_trip(void **state)
+{
+    (void)state;
+    struct sg_wire_line got;
+    for (unsigned i = 0; i < 8; i++) {
+        struct sg_wire_line l = {.kind = SG_WIRE_TEXT,
+                                 .line = INT64_MAX,
+                                 .offset = INT64_MAX - SG_WIRE_DATA_MAX,
+                                 .cut = i & 1,
+                                 .context = i & 2,
+                                 .goes_on = i & 4,
+                                 .name = noise,
+                                 .name_len = i * 100,
+                                 .data = noise + 1,
+                                 .len = i * 299};
+        round_trip(&l, &got);
+        assert_true(got.cut == l.cut && got.context == l.context && got.goes_on == l.goes_on);
+        assert_true(got.line == l.line && got.offset == l.offset);
+        assert_true(got.name_len == l.name_len && got.len == l.len);
+        assert_true(i == 0 || memcmp(got.name, noise, l.name_len) == 0);
+        assert_true(i == 0 || memcmp(got.data, noise + 1, l.len) == 0);
+    }
+}
+
 static void lines_that_are_none(void **state)
 {
     (void)state;
@@ -294,6 +358,26 @@ static void lines_that_are_none(void **state)
         "A 1 2 - 3",
         "A 1 -2 -",
         "A 1 2 ",
+        "S f 644 1 2 3 4 5 6 7 8 QUJD",
+        "S f 644 1 2 3 4 5 6 7 8 QUJD - -",
+        "S x 644 1 2 3 4 5 6 7 8 QUJD -",
+        "S ff 644 1 2 3 4 5 6 7 8 QUJD -",
+        "S f 648 1 2 3 4 5 6 7 8 QUJD -",
+        "S f 17777 1 2 3 4 5 6 7 8 QUJD -",
+        "S f 644 4294967296 2 3 4 5 6 7 8 QUJD -",
+        "S f 644 1 2 -3 4 5 6 7 8 QUJD -",
+        "S f 644 1 2 3 - 5 6 7 8 QUJD -",
+        "S f 644 1 2 3 4 --5 6 7 8 QUJD -",
+        "S f 644 1 2 3 4 5 6 7 8 na.e -",
+        "N",
+        "N -",
+        "N ",
+        "N QUJD QUJD",
+        "R 1 2 - QUJD",
+        "R 1 2 x - -",
+        "R 1 2 tt - -",
+        "R -1 2 - - -",
+        "R 1 2 - - - -",
         "E nonsense - x",
         "E exec AVERYLONGERRNONAME x",
         "K a b",
@@ -311,6 +395,12 @@ static void lines_that_are_none(void **state)
     static const char head[6] = {'D', ' ', '1', ' ', '0', ' '};
     memcpy(longest, head, sizeof head);
     assert_false(sg_wire_parse(longest, sizeof longest - 1, data, &l));
+    static char both[SG_WIRE_LINE_MAX]; /* two fields that are too long together */
+    memset(both, 'A', sizeof both);
+    memcpy(both, "R 1 2 - ", 8);
+    both[8 + 2800] = ' ';
+    assert_false(sg_wire_parse(both, 8 + 2800 + 1 + 2800, data, &l));
+    assert_true(sg_wire_parse(both, 8 + 2800 + 1 + 2600, data, &l));
     assert_false(sg_wire_parse(longest, 6 + 5468, data, &l)); /* 4101 bytes: one group too many */
 }
 
@@ -353,6 +443,8 @@ int main(void)
         cmocka_unit_test(every_kind_round_trips),
         cmocka_unit_test(every_flag_alone),
         cmocka_unit_test(carriers_speak),
+        cmocka_unit_test(files_round_trip),
+        cmocka_unit_test(text_lines_round_trip),
         cmocka_unit_test(data_round_trips),
         cmocka_unit_test(lines_that_are_none),
         cmocka_unit_test(foreign_text_cannot_break_a_line),
