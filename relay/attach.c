@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { DIRECT = 16 * 1024 };
+
 /* ---- sending ---- */
 
 static void stop(struct attach *a)
@@ -56,38 +58,41 @@ bool attach_send(struct attach *a, json_t *frame)
     return ok;
 }
 
-static bool send_base64(struct attach *a)
+static bool send_base64(struct attach *a, int stream, uint64_t offset, const char *data, size_t size)
 {
     static const char tail[] = "\"}";
     char head[128];
     int n =
         snprintf(head, sizeof head, "{\"type\":\"data\",\"stream\":\"%s\",\"offset\":%" PRIu64 ",\"data\":\"",
-                 frame_stream_name(frame_stream(&a->p, a->frame_stream)), a->frame_offset);
-    size_t len = SG_B64_LEN(a->frame.len);
+                 frame_stream_name(frame_stream(&a->p, stream)), offset);
+    size_t len = SG_B64_LEN(size);
     char *body = malloc(len + sizeof tail);
     if (!body) {
         attach_close(a, CLOSE_FAILED, "out of memory");
         return false;
     }
-    len = sg_b64_encode(body, a->frame.data, a->frame.len);
+    len = sg_b64_encode(body, data, size);
     memcpy(body + len, tail, sizeof tail);
     bool ok = send_message(a, true, head, (size_t)n, body, len + sizeof tail - 1);
     free(body);
     return ok;
 }
 
+/* One frame. */
+static bool send_output(struct attach *a, int stream, uint64_t offset, const char *data, size_t len)
+{
+    unsigned char head[FRAME_HEAD];
+    if (a->format == ATTACH_JSON)
+        return send_base64(a, stream, offset, data, len);
+    frame_head(head, frame_stream(&a->p, stream), offset);
+    return send_message(a, false, head, sizeof head, data, len);
+}
+
 bool attach_flush(struct attach *a)
 {
     if (!a->frame.len)
         return !a->closing && !a->gone;
-    bool ok;
-    if (a->format == ATTACH_JSON) {
-        ok = send_base64(a);
-    } else {
-        unsigned char head[FRAME_HEAD];
-        frame_head(head, frame_stream(&a->p, a->frame_stream), a->frame_offset);
-        ok = send_message(a, false, head, sizeof head, a->frame.data, a->frame.len);
-    }
+    bool ok = send_output(a, a->frame_stream, a->frame_offset, a->frame.data, a->frame.len);
     sg_buf_reset(&a->frame);
     return ok;
 }
@@ -168,7 +173,10 @@ static bool add(struct attach *a, int stream, uint64_t offset, const char *data,
         }
         size_t room = ATTACH_FRAME_MAX - a->frame.len;
         size_t n = len < room ? len : room;
-        if (!sg_buf_add(&a->frame, data, n)) {
+        if (!a->frame.len && n >= DIRECT) { /* worth a frame of its own, without a copy */
+            if (!send_output(a, stream, offset, data, n))
+                return false;
+        } else if (!sg_buf_add(&a->frame, data, n)) {
             attach_close(a, CLOSE_FAILED, "out of memory");
             return false;
         }
@@ -185,7 +193,7 @@ static bool on_data(void *arg, int stream, uint64_t offset, const void *data, si
     if (!add(a, stream, offset, data, len))
         return false;
     a->at[stream] = offset + len;
-    if (!a->posted) {
+    if (!a->posted && a->frame.data) {
         a->posted = true;
         sg_loop_post(a->loop, &a->flush);
     }

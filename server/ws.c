@@ -14,7 +14,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { SCRATCH = 64 * 1024, CHUNK = 8 * 1024, IOV_BATCH = 16, MISSES_MAX = 2, READS_PER_EVENT = 4 };
+enum {
+    SCRATCH = 64 * 1024,
+    CHUNK = 8 * 1024,
+    DIRECT = 16 * 1024,
+    IOV_BATCH = 16,
+    MISSES_MAX = 2,
+    READS_PER_EVENT = 4
+};
 
 enum ws_state {
     WS_NEW, /* no socket yet */
@@ -123,6 +130,15 @@ static void unlink_dirty(struct ws *ws)
     ws->dirty = false;
 }
 
+/* The owner's last word from us. */
+static void tell_closed(struct ws *ws)
+{
+    const struct ws_events *ev = ws->ev;
+    ws->ev = NULL;
+    if (ev)
+        ev->on_closed(ws->arg);
+}
+
 /* The one way out. */
 static void die(struct ws *ws)
 {
@@ -141,8 +157,7 @@ static void die(struct ws *ws)
     bool has_socket = ws->fd >= 0;
     if (has_socket)
         uv_poll_stop(&ws->poll);
-    if (ws->ev)
-        ws->ev->on_closed(ws->arg);
+    tell_closed(ws);
     if (has_socket) {
         uv_close((uv_handle_t *)&ws->poll, on_poll_closed);
     } else {
@@ -190,9 +205,26 @@ static struct chunk *room(struct ws *ws, size_t n)
 
 static void put(struct chunk *c, const void *data, size_t len)
 {
-    if (len)
-        memcpy(c->data + c->len, data, len);
+    memcpy(c->data + c->len, data, len);
     c->len += len;
+}
+
+/* Large frames are not copied when nothing is queued before them: what the socket takes at once goes there.  Faults
+ * of the socket are found by the flush that follows. */
+static size_t write_now(const struct ws *ws, const struct iovec *iov, size_t total)
+{
+    if (ws->head || ws->want_write || ws->fd < 0 || ws->state != WS_OPEN || total < DIRECT)
+        return 0;
+    struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)iov, .msg_iovlen = 3}; /* only read */
+    ssize_t w = sendmsg(ws->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return w > 0 ? (size_t)w : 0;
+}
+
+/* A part of a frame was written and the rest cannot be kept: there is no way on.  Not inside the caller. */
+static void give_up(struct ws *ws)
+{
+    ws->state = WS_CLOSING;
+    sg_timer_start(ws->timer, 0);
 }
 
 static bool queue_frame(struct ws *ws, enum ws_opcode op, const void *a, size_t alen, const void *b,
@@ -201,14 +233,25 @@ static bool queue_frame(struct ws *ws, enum ws_opcode op, const void *a, size_t 
     if (alen > WS_QUEUE_MAX || blen > WS_QUEUE_MAX || ws->queued + alen + blen > WS_QUEUE_MAX)
         return false;
     unsigned char head[WS_HEAD_MAX];
-    size_t hlen = ws_codec_head(head, op, alen + blen);
-    struct chunk *c = room(ws, hlen + alen + blen);
-    if (!c)
+    size_t hlen = ws_codec_head(head, op, alen + blen), total = hlen + alen + blen;
+    const struct iovec iov[3] = {
+        {head, hlen}, {(void *)(uintptr_t)a, alen}, {(void *)(uintptr_t)b, blen}}; /* only read */
+    size_t sent = write_now(ws, iov, total);
+    if (sent == total)
+        return true;
+    struct chunk *c = room(ws, total - sent);
+    if (!c) {
+        if (sent)
+            give_up(ws);
         return false;
-    put(c, head, hlen);
-    put(c, a, alen);
-    put(c, b, blen);
-    ws->queued += hlen + alen + blen;
+    }
+    ws->queued += total - sent;
+    for (size_t i = 0; i < 3; i++) {
+        size_t skip = sent < iov[i].iov_len ? sent : iov[i].iov_len;
+        if (skip < iov[i].iov_len)
+            put(c, (const char *)iov[i].iov_base + skip, iov[i].iov_len - skip);
+        sent -= skip;
+    }
     mark_dirty(ws);
     return true;
 }
@@ -348,6 +391,7 @@ static void finish(struct ws *ws, int code)
     if (ws->state == WS_OPEN && !send_close(ws, code, why))
         return;
     ws->state = WS_FLUSHING;
+    tell_closed(ws); /* however long the peer takes to go */
     flush(ws);
 }
 
