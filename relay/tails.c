@@ -306,10 +306,13 @@ void tails_session(struct tails *t, const char *sandbox, const struct relay_sess
 static void on_begins(void *arg, const char *session_id)
 {
     struct tails_session *s = tails_find(arg, session_id);
-    if (!s || s->watched || s->tails->stopped)
+    if (!s || s->tails->stopped)
         return;
-    s->watched = true;
-    row_submit(s, row_put);
+    if (!s->watched)
+        row_submit(s, row_put);
+    else if (!s->saved || s->deadline_ms <= sg_wall_ms())
+        return;
+    s->watched = true; /* again, for what is started after its sweep */
     plan(s);
 }
 
