@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "base/core/b64.h"
-#include "routes/spec.h"
+#include "base/signal_name.h"
 
 #include <stdlib.h>
 
@@ -87,7 +87,7 @@ static json_t *retention_json(const struct sg_wire_process *p)
 /* What record and run have in common. */
 static int set_common(json_t *o, const struct sg_wire_process *p, const char *session_id)
 {
-    char buf[SPEC_SIGNAL_TEXT];
+    char buf[SG_SIGNAL_TEXT];
     bool ended = p->how != SG_HOW_NONE;
     bool signalled =
         p->how == SG_HOW_SIGNAL || ((p->how == SG_HOW_TIMEOUT || p->how == SG_HOW_SCOPE) && p->value);
@@ -96,7 +96,7 @@ static int set_common(json_t *o, const struct sg_wire_process *p, const char *se
     bad |= json_object_set_new(o, "state", json_string(sg_wire_state_name(p->state)));
     bad |= json_object_set_new(o, "exit_code", p->how == SG_HOW_EXIT ? json_integer(p->value) : json_null());
     bad |= json_object_set_new(o, "signal",
-                               signalled ? json_string(spec_signal_name(p->value, buf)) : json_null());
+                               signalled ? json_string(sg_signal_name(p->value, buf)) : json_null());
     bad |= json_object_set_new(o, "ended_by", ended_by_json(p));
     bad |= json_object_set_new(o, "timed_out", json_boolean(p->how == SG_HOW_TIMEOUT));
     bad |= json_object_set_new(o, "started_at", started_json(p));

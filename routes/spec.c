@@ -3,15 +3,14 @@
 #include "base/core/b64.h"
 #include "base/crypto.h"
 #include "base/json.h"
+#include "base/signal_name.h"
 #include "control/sandboxes.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-enum { SIGNAL_MAX = 64, RT_MIN = 34, RETAINED_ANYWAY = 8 * 1024 * 1024 };
+enum { RETAINED_ANYWAY = 8 * 1024 * 1024 };
 
 static const char *const run_fields[] = {"id",       "argv",       "shell", "cwd",    "env",
                                          "env_mode", "sudo",       "user",  "resume", "timeout_ms",
@@ -383,40 +382,13 @@ struct process_spec spec_for_relay(const struct spec *s, struct relay_session se
     };
 }
 
-const char *spec_signal_name(uint32_t number, char buf[SPEC_SIGNAL_TEXT])
-{
-    const char *abbrev = number && number < RT_MIN ? sigabbrev_np((int)number) : NULL;
-    if (abbrev)
-        (void)snprintf(buf, SPEC_SIGNAL_TEXT, "SIG%s", abbrev);
-    else if (number >= RT_MIN && number <= SIGNAL_MAX)
-        (void)snprintf(buf, SPEC_SIGNAL_TEXT, "SIGRTMIN+%u", number - RT_MIN);
-    else
-        (void)snprintf(buf, SPEC_SIGNAL_TEXT, "SIG%u", number);
-    return buf;
-}
-
 enum sg_code spec_signal(const json_t *value, const char *pointer, int *out, struct sg_error *e)
 {
-    if (json_is_integer(value) && json_integer_value(value) >= 1 && json_integer_value(value) <= SIGNAL_MAX) {
-        *out = (int)json_integer_value(value);
+    *out = sg_signal_number(value);
+    if (*out)
         return SG_OK;
-    }
-    if (json_is_string(value)) {
-        const char *want = json_string_value(value);
-        if (!strncasecmp(want, "SIG", 3))
-            want += 3;
-        for (uint32_t n = 1; n <= SIGNAL_MAX; n++) {
-            char buf[SPEC_SIGNAL_TEXT];
-            if (n > SIGSYS && n < RT_MIN)
-                continue;
-            if (!strcasecmp(spec_signal_name(n, buf) + 3, want)) {
-                *out = (int)n;
-                return SG_OK;
-            }
-        }
-    }
     return sg_fail_field(e, SG_E_INVALID_FIELD, pointer, "must be a signal's name or a number from 1 to %d",
-                         SIGNAL_MAX);
+                         SG_SIGNAL_MAX);
 }
 
 enum sg_code spec_path(const char *path, size_t len, struct sg_error *e)

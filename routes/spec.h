@@ -72,10 +72,6 @@ SG_MUST_CHECK enum sg_code spec_size(const json_t *obj, const char *base, unsign
 /* "TERM", "SIGTERM" or 15 as JSON → 1..64; INVALID_FIELD at `pointer`. */
 SG_MUST_CHECK enum sg_code spec_signal(const json_t *value, const char *pointer, int *out,
                                        struct sg_error *e);
-/* "SIGTERM"; "SIGRTMIN+n" for the real-time ones; buf is used where no constant exists. */
-enum { SPEC_SIGNAL_TEXT = 24 };
-const char *spec_signal_name(uint32_t number, char buf[SPEC_SIGNAL_TEXT]);
-
 /* A path from a query: non-empty, at most SPEC_PATH_MAX bytes, no NUL (`len` counts them); else INVALID_PATH.
  */
 SG_MUST_CHECK enum sg_code spec_path(const char *path, size_t len, struct sg_error *e);

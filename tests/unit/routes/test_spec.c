@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/signal_name.h"
 #include "routes/spec.h"
 
 #include <signal.h>
@@ -336,11 +337,11 @@ static void reads_signals_A13(void **state)
     }
     int n;
     assert_int_equal(spec_signal(NULL, "/signal", &n, NULL), SG_E_INVALID_FIELD);
-    char buf[SPEC_SIGNAL_TEXT];
+    char buf[SG_SIGNAL_TEXT];
     for (uint32_t k = 1; k <= 64; k++) { /* every name is read back as its number */
         if (k == 32 || k == 33)
             continue;
-        json_t *v = json_string(spec_signal_name(k, buf));
+        json_t *v = json_string(sg_signal_name(k, buf));
         assert_int_equal(spec_signal(v, "/signal", &n, NULL), SG_OK);
         assert_int_equal(n, k);
         json_decref(v);
