@@ -23,6 +23,8 @@ struct reader *reader_open(struct relay *r, const struct follow_spec *s, const s
 void reader_resume(struct reader *r);
 /* As follower_close. */
 void reader_close(struct reader *r);
+/* The process is known, and what it said lately is at hand. */
+bool feed_present(struct relay *r, const char *session_id, const char *id);
 /* The process's record is gone: who comes now must not be served from memory. */
 void feed_forget(struct relay *r, const char *session_id, const char *id);
 

@@ -1,6 +1,7 @@
 /* GET …/processes/{id}/attach: a WebSocket to a process that runs, or has run. */
 #include "routes/handlers.h"
 
+#include "relay/feed.h"
 #include "relay/input.h"
 #include "routes/ended.h"
 #include "routes/process_act.h"
@@ -69,9 +70,13 @@ static void ready(struct act *a)
     }
 }
 
+/* A process that others are told of just now need not be looked for. */
 static void check(struct act *a)
 {
-    ended_check(a, ready);
+    if (feed_present(a->gw->relay, a->session_id, a->ex->params[1]))
+        ready(a);
+    else
+        ended_check(a, ready);
 }
 
 void route_process_attach(struct exchange *ex)
