@@ -228,8 +228,9 @@ static void on_acted(void *arg, const struct sg_error *e)
     }
     if (a && !act->signal)
         a->acking = false;
+    bool late = e && !act->signal && e->code == SG_E_PROCESS_FINISHED; /* a receipt after the end frees nothing */
     act_free(act);
-    if (a && e && e->code != SG_E_DRAINING)
+    if (a && e && !late && e->code != SG_E_DRAINING)
         attach_answer(a, e);
 }
 

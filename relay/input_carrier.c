@@ -105,6 +105,7 @@ static void take_open(struct input *in, const struct sg_wire_line *line, bool in
     }
     in->up = true;
     in->on_socket = interactive;
+    in->q.batch = !interactive;
     in->claim = false;
     in->fail_since = 0;
     sg_timer_start(in->timer, (uint64_t)relay_limits(in->obj.relay)->input_idle_ms);

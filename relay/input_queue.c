@@ -6,6 +6,8 @@
 
 /* Only whole frames count when a carrier is cut. */
 enum { FRAME_MAX = 16 * 1024 };
+/* What is worth a call of its own while others are under way. */
+enum { BATCH_MIN = 256 * 1024 };
 
 void input_queue_init(struct input_queue *q, size_t max)
 {
@@ -235,6 +237,7 @@ static enum sg_code base_on(struct input_queue *q, uint64_t accepted, struct sg_
 static void credit(struct input_queue *q, uint64_t room)
 {
     q->limit = room > OFFSET_MAX ? OFFSET_MAX : q->base + room;
+    q->most = room > q->most ? room : q->most;
 }
 
 enum sg_code input_queue_opened(struct input_queue *q, uint64_t accepted, uint64_t room, struct sg_error *e)
@@ -321,11 +324,22 @@ static bool next_receipts(struct input_queue *q, struct sg_buf *out)
     return true;
 }
 
+/* Little is sent at once when nothing is under way, and else waits for what is: so a typist's keys share calls, and
+ * room that opens piece by piece is not filled piece by piece. */
+static bool worth_it(const struct input_queue *q, uint64_t n)
+{
+    uint64_t half = q->most / 2;
+    bool idle = q->sent == q->base && q->sent + n == end_of(q);
+    return !q->batch || idle || q->begun || n >= (half < BATCH_MIN ? half : BATCH_MIN);
+}
+
 static bool next_data(struct input_queue *q, struct sg_buf *out)
 {
     uint64_t end = end_of(q) < q->limit ? end_of(q) : q->limit;
-    if (q->sent >= end)
+    if (q->sent >= end || !worth_it(q, end - q->sent)) {
+        q->begun = false;
         return false;
+    }
     uint64_t n = end - q->sent;
     if (n > FRAME_MAX)
         n = FRAME_MAX;
@@ -333,6 +347,7 @@ static bool next_data(struct input_queue *q, struct sg_buf *out)
     if (!emit(out, &f, q->buf.data + q->gone + (q->sent - q->base), (size_t)n))
         return false;
     q->sent += n;
+    q->begun = true;
     if (q->sent_max < q->sent)
         q->sent_max = q->sent;
     return true;
@@ -372,6 +387,7 @@ void input_queue_lost(struct input_queue *q)
 {
     q->sent = q->base;
     q->limit = 0;
+    q->begun = false;
     if (q->redraw_begun) /* the other size may have arrived: this one does then */
         q->redraw = q->redraw_begun = false;
     q->receipts_held = false;

@@ -22,6 +22,9 @@ struct input_queue {
     uint64_t sent;     /* offset after the last byte given to this carrier */
     uint64_t sent_max; /* to any carrier: what lies below may be accepted without our knowing */
     uint64_t limit;    /* this carrier's credit: no byte at or above this offset */
+    uint64_t most;     /* the most room that the guest has told of */
+    bool begun;        /* a batch is being sent */
+    bool batch;        /* this carrier costs a call for every piece: few and large ones */
     struct sg_buf buf;
     size_t gone, max; /* bytes at buf's beginning that are accepted; bytes held at most */
 

@@ -174,7 +174,7 @@ static void deliver(struct fake_carrier *c, const struct sg_wire_line *line, boo
         c->ended = true;
         c->ev.on_end(c->arg, &parsed, NULL);
     } else {
-        c->ev.on_line(c->arg, &parsed, c->in->interactive);
+        c->ev.on_line(c->arg, &parsed, c->in->interactive && !c->in->no_socket);
     }
 }
 

@@ -33,6 +33,7 @@ struct fake_input {
     enum sg_code refuse_code; /* refusals; 0: UPSTREAM_UNREACHABLE, not sent */
     int hang;                 /* so many carriers never say a word */
     bool mute;                /* no A lines come */
+    bool no_socket;           /* only the command endpoint is to be had */
     size_t takes;             /* bytes that carrier_send takes at most; 0: all */
     int opened, live, cancelled, finished_carriers;
     bool interactive; /* the last one asked for it */

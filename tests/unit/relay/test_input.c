@@ -230,6 +230,7 @@ static void test_exact(void **state)
         in->late = bad ? 500 : 0;
         in->more = bad ? (int)fake_random(&fake, 30) : 0;
         in->refuse = bad ? (int)fake_random(&fake, 200) : 0;
+        in->no_socket = round % 2;
         in->spool = round % 3 ? SG_CARRIER_SPOOL : 100 + (size_t)fake_random(&fake, 70000);
         in->reads = round % 10 ? 1 + (int)fake_random(&fake, 20000) : 1 << 20;
         in->takes = round % 5 != 2 ? 0 : (bad ? 3000 : 1) + (size_t)fake_random(&fake, 3000);
