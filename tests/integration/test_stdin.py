@@ -220,6 +220,24 @@ def test_size_of_a_terminal_B10(api, warm):
     api.signal(warm, pid, "KILL")
 
 
+def test_one_writer_at_a_time(api, warm):
+    """An attached writer keeps the input to itself, unless it is taken over: then it is told, and nothing is mixed."""
+    pid = api.start(warm, "cat", stdin="open")
+    with api.attach(warm, pid, mode="write") as a:
+        assert a.next() == "hello"
+        for data in (b"x", pieces(b"x" * 300_000)):
+            refused = api.refused("POST", path(warm, pid), 409, "writer_exists", data=data)
+            assert refused["outcome"] == "not_sent"
+        assert api.process(warm, pid)["stdin"] == {"open": True, "accepted": 0}
+        assert send(api, warm, pid, b"mine", takeover=1) == {"accepted": 4, "closed": False}
+        a.until_close()
+        assert a.closed == 4001
+    with api.attach(warm, pid, mode="watch") as a:
+        assert send(api, warm, pid, b" all", 4, close=1) == {"accepted": 8, "closed": True}
+        a.until_close()
+    assert bytes(a.data["stdout"]) == b"mine all" and a.message("exit")["exit_code"] == 0
+
+
 def test_input_of_a_root_process(api, warm):
     pid = api.start(warm, shell="id -u; cat", sudo=True, stdin="open")
     assert send(api, warm, pid, b"for root", 0)["accepted"] == 8
