@@ -19,6 +19,7 @@ while (<$p>) {
     select(undef, undef, undef, $pause / 1000) if $pause;
 }
 exit $value if $how eq 'exit';
+if ($how eq 'orphan') { kill 'KILL', getppid(); select(undef, undef, undef, 0.05); exit 0; }
 kill $value, $$; sleep 60;
 '''
 
@@ -54,6 +55,10 @@ class Program:
             self.end = ("exit", rng.choice((0, 0, 1, 3, 127, 255)))
         else:
             self.end = ("signal", rng.choice(list(SIGNALS)))
+        if rng.random() < 0.05:  # nobody sees it exit with 0, and what it wrote last may be lost with the one who listened
+            self.end = ("orphan", 0)
+        self.ring = 65536 if rng.random() < 0.1 else None  # kept bytes, when few: some may be missed, but never silently
+        self.lossless = not self.ring and rng.random() < 0.1  # few are kept, and it waits for receipts
         self.terminal = terminals and rng.random() < 0.2  # raw: what is written is what comes
         if self.terminal:
             self.want = {"pty": b"".join(b for _, b, _ in self.writes)}
@@ -104,11 +109,12 @@ class Program:
 
     def outcome(self):
         how, value = self.end
-        return (value, None) if how == "exit" else (None, value)
+        return {"exit": (value, None), "signal": (None, value), "orphan": (None, None)}[how]
 
     def __str__(self):
         sizes = ", ".join(f"{len(b)} to {s}" for s, b in self.want.items())
-        return f"{len(self.writes)} writes, {sizes}, ends by {self.end}"
+        return f"{len(self.writes)} writes, {sizes}, ends by {self.end}" + \
+            ", terminal" * self.terminal + ", ring" * bool(self.ring) + ", lossless" * self.lossless
 
 
 def random_for(seed):

@@ -129,19 +129,38 @@ class Case:
         world.put(self.box, f"{self.name}.data", self.program.data())
         world.fault(self.rules)
         over = threading.Event()
-        killer = threading.Thread(target=self.kill, args=(time.monotonic(), over))
+        killer, receipts = threading.Thread(target=self.kill, args=(time.monotonic(), over)), None
         killer.start()
         try:
-            pid, body = self.start({"pty": {"cols": 80, "rows": 24}} if self.program.terminal else {})
-            self.reader = Reader(world.endpoints, self.box, pid, rng, streams=tuple(self.program.want),
+            program = self.program
+            spec = {"pty": {"cols": 80, "rows": 24}} if program.terminal else {}
+            if program.ring or program.lossless:
+                spec["retention"] = {"bytes": program.ring or 65536, "mode": "lossless" if program.lossless else "ring"}
+            pid, body = self.start(spec)
+            self.reader = Reader(world.endpoints, self.box, pid, rng, streams=tuple(program.want), may_miss=bool(program.ring),
+                                 may_be_unknown=program.end[0] == "orphan",
                                  run_body={**body, "max_output": 4 << 20, "wait_ms": 3000})
-            self.follow([t for t in transports if t != "run" or not self.program.terminal], time.monotonic() + 90)
+            if program.lossless:
+                receipts = threading.Thread(target=self.acknowledge, args=(over,))
+                receipts.start()
+            self.follow([t for t in transports if t != "run" or not spec], time.monotonic() + 90)
             self.check(pid)
         finally:
             over.set()
             killer.join()
+            if receipts:
+                receipts.join()
         if self.failed_kill:
             raise self.failed_kill
+
+    def acknowledge(self, over):
+        """Receipts for what the reader has, by requests of their own; one that is lost is followed by the next."""
+        own = random_for(self.name)
+        while not over.wait(0.05):
+            try:
+                own.choice(self.world.endpoints()).json("POST", self.reader.path + "/ack", dict(self.reader.at))
+            except Cut:
+                pass
 
     def follow(self, transports, deadline):
         reader, rng = self.reader, self.rng
@@ -161,6 +180,10 @@ class Case:
     def check(self, pid):
         for stream, want in self.program.want.items():
             got = bytes(self.reader.data[stream])
+            if self.program.end[0] == "orphan":
+                want = want[:len(got)]
+            for start, end in self.reader.gaps[stream]:
+                want = want[:start] + bytes(end - start) + want[end:]
             if got != want:
                 at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), min(len(got), len(want)))
                 raise Wrong(f"{stream}: {len(got)} bytes instead of {len(want)}, other from {at} on: "
@@ -199,6 +222,8 @@ def test_the_client_has_what_the_program_wrote(world, capsys, transports):
             f.result()
     used = {t for c in done for t, *_ in c.reader.history}
     summary = (f"{len(done)} programs, {sum(len(w) for c in done for w in c.program.want.values())} bytes, "
+               f"{sum(c.program.terminal for c in done)} on terminals, {sum(bool(c.program.ring) for c in done)} in small rings, "
+               f"{sum(c.program.lossless for c in done)} lossless, {sum(c.program.end[0] == 'orphan' for c in done)} orphaned; "
                f"{sum(c.reader.connections for c in done)} connections, {sum(c.reader.cuts for c in done)} cuts, "
                f"{sum(c.reader.drops for c in done)} drops, {sum(r.kills for r in world.replicas)} gateways killed")
     with capsys.disabled():

@@ -384,7 +384,7 @@ def output_events(reader, endpoint, opened):
             raise Cut(f"record: {status}")
         if status != 200:
             raise Wrong(f"record: {status} {record}")
-        if record["state"] == "finished" and all(record["streams"][s]["end"] <= reader.at[s] for s in reader.streams):
+        if record["state"] == "unknown" or record["state"] == "finished" and all(record["streams"][s]["end"] <= reader.at[s] for s in reader.streams):
             yield "exit", {**record, **{s + "_end": record["streams"][s]["end"] for s in reader.streams}}
             return
 
@@ -423,7 +423,9 @@ def run_events(reader, endpoint, opened):
             raise Wrong(f"run answered other {stream} than was seen before")
         if len(data) > reader.at[stream]:
             yield "data", stream, reader.at[stream], data[reader.at[stream]:]
-    if result["state"] == "finished":
+    if result["state"] == "unknown":
+        yield "exit", result
+    elif result["state"] == "finished":
         if result["exit_code"] is None and result["signal"] is None and not result["timed_out"]:
             raise Wrong(f"P03: {status} says finished without code or signal: {result}")
         yield "exit", {**result, "output_complete": result["output_complete"] and not result["truncated"]}
@@ -446,11 +448,11 @@ class Drop(Exception):
 class Reader:
     """What one client has of one process, and how it gets the rest."""
 
-    def __init__(self, endpoints, box, pid, rng, streams=STREAMS, run_body=None, may_miss=False):
+    def __init__(self, endpoints, box, pid, rng, streams=STREAMS, run_body=None, may_miss=False, may_be_unknown=False):
         self.endpoints, self.rng, self.streams = endpoints, rng, streams
         self.box_path = f"/v1/sandboxes/{box}"
         self.path = f"{self.box_path}/processes/{pid}"
-        self.run_body, self.may_miss = run_body, may_miss
+        self.run_body, self.may_miss, self.may_be_unknown = run_body, may_miss, may_be_unknown
         self.at = {s: 0 for s in streams}
         self.data = {s: bytearray() for s in streams}  # a gap's bytes are zero
         self.gaps = {s: [] for s in streams}
@@ -530,7 +532,7 @@ class Reader:
             if event[1]["status"] not in PASSING and event[1]["code"] != "process_lost":
                 raise Wrong(f"error record: {event[1]}")
             if event[1]["code"] == "process_lost":
-                self.exit = {"state": "unknown", "exit_code": None, "signal": None}
+                self.check_exit({"state": "unknown", "exit_code": None, "signal": None})
                 return left
             raise Cut(f"error record: {event[1]['code']}")
         return left
@@ -543,6 +545,11 @@ class Reader:
                 raise Wrong(f"hello says {s} goes on at {next_}, asked for {self.at[s]}, oldest {oldest}")
 
     def check_exit(self, record):
+        if outcome(record) == (None, None) and not record.get("timed_out"):
+            if not self.may_be_unknown:
+                raise Wrong(f"nobody killed what waits for it, and yet: {record}")
+            self.exit = record
+            return
         for s in self.streams:
             end = record.get(s + "_end")
             if end is not None and end != self.at[s] and record.get("output_complete", True) and \
