@@ -132,20 +132,37 @@ static const char *unescape(const char *p, const char *end, char **out)
     return p;
 }
 
+/* The first quote, backslash or control character from p on, or a few bytes before it; eight at a time. */
+static const char *skip_plain(const char *p, const char *end)
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t w;
+    for (; end - p >= (ptrdiff_t)sizeof w; p += sizeof w) {
+        memcpy(&w, p, sizeof w);
+        uint64_t quote = w ^ (ones * '"'), back = w ^ (ones * '\\');
+        uint64_t found = ((quote - ones) & ~quote) | ((back - ones) & ~back) | ((w - 0x20 * ones) & ~w);
+        if (found & high)
+            break;
+    }
+    return p;
+}
+
 /* Checks a JSON string body up to its closing quote without changing it: NULL when it is not one. */
 static const char *string_end(const char *p, const char *end, bool *plain)
 {
     *plain = true;
     while (p < end) {
-        unsigned char c = (unsigned char)*p;
-        if (c == '"')
-            return p;
-        if (c < 0x20)
-            return NULL;
-        if (c != '\\') {
+        p = skip_plain(p, end);
+        const char *stop = end - p > 8 ? p + 8 : end; /* what stopped it is before that */
+        while (p < stop && *p != '\\') {
+            if (*p == '"')
+                return p;
+            if ((unsigned char)*p < 0x20)
+                return NULL;
             p++;
-            continue;
         }
+        if (p == stop)
+            continue;
         char sink[8];
         char *out = sink;
         *plain = false;

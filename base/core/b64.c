@@ -1,5 +1,8 @@
 #include "base/core/b64.h"
 
+#include <endian.h>
+#include <string.h>
+
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 size_t sg_b64_encode(char *out, const void *data, size_t n)
@@ -22,22 +25,53 @@ size_t sg_b64_encode(char *out, const void *data, size_t n)
     return (size_t)(o - out);
 }
 
-/* The value of a character plus one; 0 for everything else, '=' included. */
-static const unsigned char plus_one[256] = {
-    ['A'] = 1,  ['B'] = 2,  ['C'] = 3,  ['D'] = 4,  ['E'] = 5,  ['F'] = 6,  ['G'] = 7,  ['H'] = 8,
-    ['I'] = 9,  ['J'] = 10, ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16,
-    ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,
-    ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28, ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32,
-    ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37, ['l'] = 38, ['m'] = 39, ['n'] = 40,
-    ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46, ['u'] = 47, ['v'] = 48,
-    ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55, ['3'] = 56,
-    ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, ['+'] = 63, ['/'] = 64,
-};
+/* What a character stands for, at each of the four places of a group, and a bit that says that it is one: all four
+ * bits are set in groups that are well-formed. */
+#define ALPHABET(X)                                                                                          \
+    X('A', 0)                                                                                                \
+    X('B', 1) X('C', 2) X('D', 3) X('E', 4) X('F', 5) X('G', 6) X('H', 7) X('I', 8) X('J', 9) X('K', 10)     \
+        X('L', 11) X('M', 12) X('N', 13) X('O', 14) X('P', 15) X('Q', 16) X('R', 17) X('S', 18) X('T', 19)   \
+            X('U', 20) X('V', 21) X('W', 22) X('X', 23) X('Y', 24) X('Z', 25) X('a', 26) X('b', 27)          \
+                X('c', 28) X('d', 29) X('e', 30) X('f', 31) X('g', 32) X('h', 33) X('i', 34) X('j', 35)      \
+                    X('k', 36) X('l', 37) X('m', 38) X('n', 39) X('o', 40) X('p', 41) X('q', 42) X('r', 43)  \
+                        X('s', 44) X('t', 45) X('u', 46) X('v', 47) X('w', 48) X('x', 49) X('y', 50)         \
+                            X('z', 51) X('0', 52) X('1', 53) X('2', 54) X('3', 55) X('4', 56) X('5', 57)     \
+                                X('6', 58) X('7', 59) X('8', 60) X('9', 61) X('+', 62) X('/', 63)
+#define PLACE(k, c, v) [c] = 1u << (24 + (k)) | (uint32_t)(v) << (18 - 6 * (k)),
+#define PLACE0(c, v)   PLACE(0, c, v)
+#define PLACE1(c, v)   PLACE(1, c, v)
+#define PLACE2(c, v)   PLACE(2, c, v)
+#define PLACE3(c, v)   PLACE(3, c, v)
 
-/* 0..63, or a number with bits above 63 set. */
-static unsigned value(unsigned char c)
+enum { WELL_FORMED = 0xf << 24 };
+
+static const uint32_t place[4][256] = {
+    {ALPHABET(PLACE0)}, {ALPHABET(PLACE1)}, {ALPHABET(PLACE2)}, {ALPHABET(PLACE3)}};
+
+static uint32_t group(const unsigned char *p)
 {
-    return (unsigned)plus_one[c] - 1u;
+    return place[0][p[0]] | place[1][p[1]] | place[2][p[2]] | place[3][p[3]];
+}
+
+static void put(unsigned char *o, uint32_t bytes)
+{
+    o[0] = (unsigned char)(bytes >> 16);
+    o[1] = (unsigned char)(bytes >> 8);
+    o[2] = (unsigned char)bytes;
+}
+
+/* The last group, when it is padded.  Bytes written, -1 when malformed. */
+static ssize_t padded(unsigned char *o, const unsigned char *p)
+{
+    unsigned pad = p[2] == '=' ? 2 : 1;
+    const unsigned char whole[4] = {p[0], p[1], pad == 2 ? 'A' : p[2], 'A'};
+    uint32_t v = group(whole), unused = pad == 2 ? 0xffff : 0xff;
+    if ((v & WELL_FORMED) != WELL_FORMED || v & unused)
+        return -1;
+    o[0] = (unsigned char)(v >> 16);
+    if (pad == 1)
+        o[1] = (unsigned char)(v >> 8);
+    return 3 - (ssize_t)pad;
 }
 
 ssize_t sg_b64_decode(void *out, const char *in, size_t n)
@@ -46,30 +80,22 @@ ssize_t sg_b64_decode(void *out, const char *in, size_t n)
         return -1;
     const unsigned char *p = (const unsigned char *)in;
     unsigned char *o = out;
-    size_t full = n;
-    unsigned pad = 0;
-    if (n && p[n - 1] == '=') {
-        pad = p[n - 2] == '=' ? 2 : 1;
-        full = n - 4;
+    size_t full = n && p[n - 1] == '=' ? n - 4 : n, i = 0;
+    uint32_t well = WELL_FORMED;
+    for (; full - i >= 8; i += 4, o += 3) { /* four bytes are stored; the next group writes over the last */
+        uint32_t v = group(p + i);
+        well &= v;
+        v = htobe32(v << 8);
+        memcpy(o, &v, sizeof v);
     }
-    unsigned bad = 0;
-    for (size_t i = 0; i < full; i += 4) {
-        unsigned a = value(p[i]), b = value(p[i + 1]), c = value(p[i + 2]), d = value(p[i + 3]);
-        bad |= a | b | c | d;
-        *o++ = (unsigned char)(a << 2 | b >> 4);
-        *o++ = (unsigned char)(b << 4 | c >> 2);
-        *o++ = (unsigned char)(c << 6 | d);
+    if (i < full) {
+        uint32_t v = group(p + i);
+        well &= v;
+        put(o, v);
+        o += 3;
     }
-    if (pad) {
-        unsigned a = value(p[full]), b = value(p[full + 1]), c = pad == 1 ? value(p[full + 2]) : 0;
-        bad |= a | b | c;
-        if ((pad == 2 && b & 15) || (pad == 1 && c & 3))
-            return -1;
-        *o++ = (unsigned char)(a << 2 | b >> 4);
-        if (pad == 1)
-            *o++ = (unsigned char)(b << 4 | c >> 2);
-    }
-    if (bad > 63)
+    ssize_t rest = full < n ? padded(o, p + full) : 0;
+    if (well != WELL_FORMED || rest < 0)
         return -1;
-    return o - (unsigned char *)out;
+    return o + rest - (unsigned char *)out;
 }

@@ -11,7 +11,7 @@ static const char *const state_names[] = {"starting", "running", "finished", "no
 static const char *const how_names[] = {"none", "exit", "signal", "timeout", "unknown", "scope"};
 static const char *const fail_names[] = {"usage",    "no_record", "conflict", "not_started",
                                          "exec",     "finished",  "no_space", "file",
-                                         "internal", "no_input",  "offset",   "fenced"};
+                                         "internal", "no_input",  "offset",   "fenced",   "user"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -53,8 +53,8 @@ static const char *next_field(struct cursor *c, size_t *len)
         return "";
     }
     const char *start = ++c->p;
-    while (c->p < c->end && *c->p != ' ')
-        c->p++;
+    const char *space = memchr(start, ' ', (size_t)(c->end - start));
+    c->p = space ? space : c->end;
     *len = (size_t)(c->p - start);
     if (*len == 0)
         c->bad = true;
@@ -275,15 +275,28 @@ static void parse_error(struct cursor *c, struct sg_wire_line *out)
     c->p = c->end;
 }
 
+/* Eight at a time: lines of output are long. */
+static bool printable(const char *s, size_t n)
+{
+    const uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+    uint64_t bad = 0, w;
+    for (; n >= sizeof w; n -= sizeof w, s += sizeof w) {
+        memcpy(&w, s, sizeof w);
+        bad |= w | (w - 0x20 * ones) | (w + ones); /* above 0x7f; below 0x20; 0x7f */
+    }
+    for (; n; n--, s++)
+        bad |= *s < 0x20 || *s > 0x7e ? high : 0;
+    return !(bad & high);
+}
+
 bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_DATA_MAX],
                    struct sg_wire_line *out)
 {
     memset(out, 0, sizeof *out);
     if (len == 0 || len >= SG_WIRE_LINE_MAX)
         return false;
-    for (size_t i = 0; i < len; i++)
-        if (line[i] < 0x20 || line[i] > 0x7e)
-            return false;
+    if (!printable(line, len))
+        return false;
     struct cursor c = {line + 1, line + len, false};
     struct sg_wire_process *p = &out->process;
     out->kind = (enum sg_wire_kind)line[0];
