@@ -9,6 +9,7 @@
 #include "guest/out.h"
 #include "guest/start.h"
 #include "guest/tree.h"
+#include "guest/user.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -134,6 +135,9 @@ static bool first_input(const struct guest_root *root, int session, const struct
 
 bool act_start(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f)
 {
+    if (a->user && !user_is(a->user))
+        return guest_failed(f, SG_WF_USER, 0,
+                            "programs run as the sandbox's default user, or as root; not as this one");
     int session = session_for(root, a, true, f);
     if (session < 0)
         return false;

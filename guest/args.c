@@ -48,6 +48,7 @@ static const struct option options[] = {
     {"--id", NAME, NAMED, NAMED, 0, AT(id), 0},
     {"--spec", NAME, STARTS, STARTS, 0, AT(spec), 0},
     {"--cwd", PATH, STARTS, 0, 0, AT(cwd), 0},
+    {"--user", NAME, STARTS, 0, 0, AT(user), 0},
     {"--timeout-ms", NUMBER, STARTS, 0, INT64_MAX / 2, AT(timeout_ms), 0},
     {"--retain", NUMBER, STARTS, 0, GUEST_RETAIN_MAX, AT(retain), 0},
     {"--replace-env", ENV_NAME, STARTS, 0, 0, AT(keep_env), 0},

@@ -30,7 +30,7 @@ enum guest_command {
 struct guest_args {
     enum guest_command command;
     const char *install; /* hash, or NULL */
-    const char *session, *id, *spec, *cwd, *from, *to;
+    const char *session, *id, *spec, *cwd, *user, *from, *to;
     uint64_t timeout_ms, retain, max_output, offset[2], limit, wait_ms, size, signal, only, tail;
     int mode; /* -1: not given */
     bool has_limit, has_wait, has_size, has_tail, clear_env, only_program, parents, exclusive, attend;

@@ -63,6 +63,9 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
     case SG_WF_FENCED:
         code = SG_E_WRITER_REPLACED;
         break;
+    case SG_WF_USER:
+        code = SG_E_UNSUPPORTED;
+        break;
     case SG_WF_NO_SPACE:
         code = SG_E_NO_SPACE;
         break;
@@ -81,6 +84,8 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
                       (long long)accepted);
         e->accepted = accepted;
     }
+    if (e && line->fail == SG_WF_USER)
+        (void)snprintf(e->pointer, sizeof e->pointer, "/user");
     if (e)
         (void)snprintf(e->errno_name, sizeof e->errno_name, "%s", line->errno_name);
     return code;

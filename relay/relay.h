@@ -24,9 +24,9 @@ struct relay_limits {
     int64_t keepalive_ms;       /* 20 s: between keepalive records */
     int64_t backoff_max_ms;     /* 2 s; the first wait is a twentieth of it */
     int64_t linger_ms;          /* 10 s: a feed that nobody reads is kept for so long */
-    int64_t quiet_ms;   /* 30 s: a process that said nothing for so long shares a stream with others */
-    int64_t ring_total; /* 64 MiB: bytes in all rings together */
-    int64_t input_idle_ms; /* 60 s: a carrier of input on which nothing was sent for so long is given up */
+    int64_t quiet_ms;        /* 30 s: a process that said nothing for so long shares a stream with others */
+    int64_t ring_total;      /* 64 MiB: bytes in all rings together */
+    int64_t input_idle_ms;   /* 60 s: a carrier of input on which nothing was sent for so long is given up */
     int64_t carrier_open_ms; /* 30 s: for a carrier to open, and to end */
 };
 void relay_set_limits(struct relay *r, const struct relay_limits *l);
@@ -70,7 +70,8 @@ struct follow_spec {
     int64_t wait_ms; /* bounded: wait this long for a first byte or the exit */
     bool gaps;       /* bounded: tell gaps instead of ending with OUTPUT_EVICTED */
     bool attend;     /* counts as somebody who is attached to the process */
-    bool lively;     /* of a reader: it waits for answers to keystrokes, so the process keeps a stream of its own */
+    bool
+        lively; /* of a reader: it waits for answers to keystrokes, so the process keeps a stream of its own */
 };
 
 struct follower;
@@ -94,6 +95,8 @@ struct process_spec {
     json_t *env;             /* object of strings or NULL */
     bool env_replace;
     bool sudo;
+    const char
+        *user; /* the start is refused (UNSUPPORTED) when programs do not run as him; NULL: as whom they do */
     int64_t timeout_ms;    /* 0: none */
     int64_t retain_bytes;  /* 0: the default */
     bool lossless;         /* the program pauses when so much is kept unacknowledged */

@@ -58,6 +58,8 @@ static bool spec_hash(const struct process_spec *s, char hex[65])
     chain_number(&c, 't', s->timeout_ms);
     chain_number(&c, 'r', s->retain_bytes);
     /* Each only where it is given, so that a spec without any of them keeps the hash it always had. */
+    if (s->user)
+        chain_add(&c, 'n', s->user, strlen(s->user));
     if (s->lossless)
         chain_number(&c, 'l', 1);
     if (s->cols || s->rows)
@@ -216,6 +218,10 @@ enum sg_code start_args(const struct process_spec *s, const char *verb, int64_t 
     args_add(out, "--spec");
     args_add(out, hash);
     add_cwd(out, s);
+    if (s->user) {
+        args_add(out, "--user");
+        args_add(out, s->user);
+    }
     add_number(out, "--timeout-ms", s->timeout_ms);
     add_number(out, "--retain", s->retain_bytes);
     if (s->lossless)

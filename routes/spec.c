@@ -97,22 +97,23 @@ static enum sg_code parse_program(const json_t *body, struct spec *out, struct s
     return argv ? parse_argv(body, out, e) : parse_shell(body, out, e);
 }
 
-/* Programs run as the sandbox's default user, or as root. */
+/* Programs run as the sandbox's default user, whose name only the sandbox knows, or as root. */
 static enum sg_code parse_user(const json_t *body, struct spec *out, struct sg_error *e)
 {
     const char *user = NULL;
     bool given = json_object_get(body, "sudo") != NULL;
     enum sg_code rc = sg_json_bool(body, "", "sudo", &out->sudo, e);
     if (!rc)
-        rc = sg_json_str(body, "", "user", 64, &user, e);
+        rc = sg_json_str(body, "", "user", SG_WIRE_ID_MAX, &user, e);
     if (rc || !user)
         return rc;
-    if (strcmp(user, "root") != 0)
-        return sg_fail_field(e, SG_E_UNSUPPORTED, "/user",
-                             "only \"root\"; without it programs run as the sandbox's default user");
-    if (given && !out->sudo)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/user", "root needs sudo, which is said to be false");
-    out->sudo = true;
+    bool root = !strcmp(user, "root");
+    if (!sg_wire_id_valid(user, json_string_length(json_object_get(body, "user"))))
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/user", "must be a user's name");
+    if (given && out->sudo != root)
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/user", "contradicts sudo");
+    out->sudo = root;
+    out->user = root ? NULL : user;
     return SG_OK;
 }
 
@@ -369,6 +370,7 @@ struct process_spec spec_for_relay(const struct spec *s, struct relay_session se
         .env = s->env,
         .env_replace = s->env_replace,
         .sudo = s->sudo,
+        .user = s->user,
         .timeout_ms = s->timeout_ms,
         .retain_bytes = s->retain_bytes,
         .lossless = s->lossless,

@@ -34,7 +34,9 @@ struct spec {
     json_t *env;                 /* the body's, own_env, or NULL */
     json_t *own_env;             /* owned: the body's with what a terminal needs */
     bool env_replace, sudo;
-    bool resume;          /* wakes a stopped sandbox first */
+    const char
+        *user;   /* the default user's name, which the sandbox has to agree to; NULL: not said, or root */
+    bool resume; /* wakes a stopped sandbox first */
     int64_t timeout_ms;   /* 0: none */
     int64_t retain_bytes; /* 0: not said */
     int64_t wait_ms;      /* run */

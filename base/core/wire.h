@@ -101,6 +101,7 @@ enum sg_wire_fail {
     SG_WF_NO_INPUT, /* the program takes no input: never did, or its input was closed */
     SG_WF_OFFSET,   /* input was sent beyond what has been accepted */
     SG_WF_FENCED,   /* another carrier with a higher epoch was opened */
+    SG_WF_USER,     /* programs do not run as the user who was asked for; nothing was started */
 };
 
 struct sg_wire_process {

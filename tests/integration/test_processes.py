@@ -232,5 +232,13 @@ def test_resume_wakes_the_sandbox_first_C2(api, box, way):
 
 def test_user_root_is_sudo(api, box):
     assert api.run(box, "id", "-u", user="root")["out"] == b"0\n"
-    refused = api.refused("POST", f"/v1/sandboxes/{box}/run", 422, "unsupported", json={"shell": "id", "user": "nobody"})
-    assert refused["pointer"] == "/user" and "root" in refused["detail"]
+
+
+def test_user_by_name(api, box):
+    """The default user's own name says nothing new; another's is refused, with nothing started and the id still free."""
+    me = api.run(box, "id", "-un")["out"].decode().strip()
+    assert api.run(box, "id", "-un", user=me)["out"].decode().strip() == me
+    for way in ("run", "processes"):
+        refused = api.refused("POST", f"/v1/sandboxes/{box}/{way}", 422, "unsupported", json={"id": "u", "shell": "id", "user": "nobody"})
+        assert refused["pointer"] == "/user" and refused["outcome"] == "not_started" and "root" in refused["detail"]
+    assert api.run(box, "id", "-un", id="u", user=me)["out"].decode().strip() == me

@@ -70,6 +70,10 @@ static void test_arguments_of_terminals_input_and_scopes(void **state)
     assert_true(r.ok);
     assert_non_null(
         strstr(fake.last_args, " --lossless --lease-ms 5000 --unattended-ms 1 --pty 80x24 --input-open -- "));
+    s = spec_of("p4");
+    s.user = "ubuntu";
+    start(&r, &s);
+    assert_non_null(strstr(fake.last_args, " --user ubuntu "));
     s = spec_of("p2");
     s.input = "a\0\xff";
     s.input_len = 3;
@@ -174,7 +178,7 @@ static void test_hash_of_terminals_input_and_scopes(void **state)
 {
     (void)state;
     struct process_spec a = spec_of("p");
-    struct process_spec v[9];
+    struct process_spec v[10];
     for (size_t i = 0; i < sizeof v / sizeof *v; i++)
         v[i] = a;
     v[0].lossless = true;
@@ -190,6 +194,7 @@ static void test_hash_of_terminals_input_and_scopes(void **state)
     v[6].lease_ms = 1000;
     v[7].unattended_ms = 1000;
     v[8].timeout_ms = 1000;
+    v[9].user = "x";
     for (size_t i = 0; i < sizeof v / sizeof *v; i++) {
         differs(&a, &v[i]);
         for (size_t k = 0; k < i; k++)

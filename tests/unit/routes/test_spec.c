@@ -60,7 +60,9 @@ static const struct refused {
     {SPEC_RUN, "{\"shell\":\"x\",\"on_disconnect\":\"keep\"}", SG_E_UNKNOWN_FIELD, "/on_disconnect"},
     {SPEC_PROCESS, "{\"shell\":\"x\",\"wait_ms\":1}", SG_E_UNKNOWN_FIELD, "/wait_ms"},
     /* who it runs as */
-    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"nobody\"}", SG_E_UNSUPPORTED, "/user"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"\"}", SG_E_INVALID_FIELD, "/user"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"a b\"}", SG_E_INVALID_FIELD, "/user"},
+    {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"ubuntu\",\"sudo\":true}", SG_E_INVALID_FIELD, "/user"},
     {SPEC_RUN, "{\"shell\":\"x\",\"user\":0}", SG_E_INVALID_FIELD, "/user"},
     {SPEC_RUN, "{\"shell\":\"x\",\"user\":\"root\",\"sudo\":false}", SG_E_INVALID_FIELD, "/user"},
     {SPEC_RUN, "{\"shell\":\"x\",\"resume\":1}", SG_E_INVALID_FIELD, "/resume"},
