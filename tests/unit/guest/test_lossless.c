@@ -169,6 +169,20 @@ static void the_end_does_not_wait(void **state)
     assert_false(a.process[0].paused);
 }
 
+/* C7 on a terminal: the kernel does not say how much of the last output it holds. */
+static void the_end_of_a_terminal_does_not_wait(void **state)
+{
+    (void)state;
+    struct answer a = guest("start", "--session", "s", "--id", "tty", "--spec", "h", "--lossless", "--retain",
+                            "65536", "--pty", "80x24", "--", "/bin/sh", "-c",
+                            "stty -opost; head -c 65536 /dev/zero; head -c 3000 /dev/zero; printf end", NULL);
+    a = guest("status", "--session", "s", "--id", "tty", "--wait-ms", "20000", NULL);
+    assert_int_equal(a.process[0].how, SG_HOW_EXIT);
+    assert_int_equal(a.process[0].end[0], 68539);
+    assert_int_equal(a.process[0].oldest[0], 0);
+    assert_false(a.process[0].output_incomplete);
+}
+
 static void a_paused_program_can_be_killed(void **state)
 {
     (void)state;
@@ -301,6 +315,7 @@ int main(void)
         cmocka_unit_test(streams_wait_alone),
         cmocka_unit_test(a_ring_does_not_wait),
         cmocka_unit_test(the_end_does_not_wait),
+        cmocka_unit_test(the_end_of_a_terminal_does_not_wait),
         cmocka_unit_test(a_paused_program_can_be_killed),
         cmocka_unit_test_setup(full_disk_pauses, full_setup),
         cmocka_unit_test_setup(acknowledged_files_make_room, full_setup),
