@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 
 import pytest
 import websocket
@@ -326,6 +327,38 @@ def test_a_locked_state_file_stops_nothing_else(own, tmp_path):
     finally:
         lock.execute("ROLLBACK")
         lock.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A directory on a file system of its own, of 512 KiB; grow() gives it more."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", directory], capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted here")
+
+    def grow():
+        subprocess.run(["mount", "-o", "remount,size=32m", directory], check=True)
+
+    yield directory, grow
+    subprocess.run(["umount", "-l", directory], check=True)
+
+
+def test_a_full_disk_stops_nothing_else(small_disk, own):
+    directory, grow = small_disk
+    gateway, api = own(STORE_STATE_FILE=directory / "state.db")
+    name = api.create()["name"]
+    large = api.run(name, shell="head -c 900000 /dev/zero")
+    assert len(large["out"]) == 900000
+    until(lambda: gateway.events("process not saved"), "there is no room for it")
+    assert "full" in gateway.events("process not saved")[0]["detail"]
+    assert api.run(name, "echo", "well")["out"] == b"well\n"
+    assert api.stop(name)["status"] == "stopped"
+    grow()
+    api.resume(name)
+    again = api.run(name, shell="head -c 900000 /dev/zero")
+    api.stop(name)
+    assert api.output(name, again["process_id"]).content == bytes(900000)
 
 
 def test_a_run_costs_one_call_and_its_end_is_kept(own, emulator):
