@@ -28,6 +28,8 @@ struct carrier_stdin {
     bool closed;
     bool deaf;            /* it takes nothing any more: the guest's last word is awaited */
     int stalls, refusals; /* in a row */
+    size_t held;          /* how much was queued when it was last held for more */
+    int holds;            /* in a row */
     struct sg_error why;  /* what made us ask for the count */
 };
 

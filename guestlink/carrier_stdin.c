@@ -10,6 +10,10 @@ enum {
     LAST_WORD_MS = 10 * 1000, /* the command takes no more input: why should come on its output */
     STALLS_MAX = 1,           /* calls in a row that came to nothing, before the last one */
     REFUSALS_MAX = 5,
+    BULK_MIN =
+        16 * 1024, /* so much at once is a part of more: held while more comes, so that calls are few */
+    HOLD_MS = 8,
+    HOLDS_MAX = 6,
     REFUSED_MS = 400, /* doubled with each refusal in a row */
     REFUSED_MAX_MS = 20 * 1000
 };
@@ -53,11 +57,29 @@ static bool load(struct carrier *c)
     return true;
 }
 
+/* What is queued is to wait for what is still coming. */
+static bool hold(struct carrier *c)
+{
+    struct carrier_stdin *in = &c->in;
+    size_t n = c->queue.len;
+    if (n >= BULK_MIN && n < VERCEL_STDIN_MAX && !c->finishing && n > in->held && in->holds < HOLDS_MAX) {
+        in->held = n;
+        in->holds++;
+        sg_timer_start(c->kick, HOLD_MS);
+        return true;
+    }
+    in->held = 0;
+    in->holds = 0;
+    return false;
+}
+
 void carrier_stdin_push(struct carrier *c)
 {
     struct carrier_stdin *in = &c->in;
     struct sg_error e;
     if (in->post || in->closed || in->deaf)
+        return;
+    if (!in->unsure && !in->flight.len && hold(c))
         return;
     if (!in->flight.len && c->queue.len && !load(c)) {
         (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "No memory for the input of the process.");

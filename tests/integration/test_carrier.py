@@ -43,7 +43,7 @@ def test_upload_by_stdin(emu):
     numbers, calls = check(emu, emu.create(), "stdin")
     assert numbers["carriers"] == 1 and numbers["by_socket"] == 0 and numbers["accepted"] == 10 * MIB
     writes = [e for e in calls.entries if e["path"].endswith("/stdin")]
-    assert len(writes) <= 60, len(writes)  # a mebibyte is in flight at most: the program's spool, not the calls
+    assert len(writes) <= 40, len(writes)
 
 
 def test_upload_by_socket(emu):
