@@ -49,6 +49,16 @@ void route_limits(struct exchange *ex)
                   "max_output_default", (json_int_t)SPEC_OUTPUT_DEFAULT, "max_output",
                   (json_int_t)SPEC_OUTPUT_MAX, "retention_bytes_max", SPEC_RETAIN_MAX, "saved_output_bytes",
                   STORE_TAIL_MAX, "saved_output_keep_ms", (json_int_t)tails_keep_ms(ex->gw->tails));
+    json_t *input =
+        json_pack("{sisisisisIsisI}", "run_stdin_bytes", PROCESS_INPUT_MAX, "terminal_columns",
+                  PROCESS_SIDE_MAX, "terminal_rows", PROCESS_SIDE_MAX, "lease_ms_min", SPEC_LEASE_MIN_MS,
+                  "lease_ms_max", (json_int_t)SPEC_LEASE_MAX_MS, "kill_after_ms_min", SPEC_LEFT_MIN_MS,
+                  "cancel_grace_ms_max", (json_int_t)SPEC_GRACE_MAX_MS);
+    if (json_object_update(process, input)) {
+        json_decref(process);
+        process = NULL;
+    }
+    json_decref(input);
     /* json_pack takes over what it is given, also when it fails */
     answer(ex, 200,
            json_pack("{sIsisisoso}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",

@@ -198,6 +198,11 @@ def test_checked_before_anything_is_sent_P65(api, box, emulator):
     assert len(calls) == 0, calls.seen()
 
 
+def test_the_limits_are_listed(api):
+    limits = api.ok("GET", "/v1/limits").json()["process"]
+    assert (limits["run_stdin_bytes"], limits["terminal_columns"], limits["lease_ms_min"]) == (1 << 20, 1000, 1000)
+
+
 # ---- starting ----
 
 def test_the_same_start_is_the_same_process_U3(api, box):
