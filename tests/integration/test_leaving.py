@@ -27,13 +27,21 @@ def requests_that_wait(box, pid):
         ("list", "GET", "/v1/sandboxes?limit=100", None),
         ("create", "POST", "/v1/sandboxes", '{"name":"%s-more"}' % box),
         ("resume", "POST", base + "/resume", "{}"),
+        ("run with input", "POST", base + "/run", '{"argv":["sleep","600"],"stdin":"%s"}' % ("x" * 100_000)),
+        ("stdin", "POST", f"{base}/processes/{pid}/stdin", "x" * 1000),
+        ("stdin appended", "POST", f"{base}/processes/open/stdin?close=1", "x" * 1000),
+        ("long stdin", "POST", f"{base}/processes/deaf/stdin", "x" * 3 * MIB),
+        ("half a stdin", "POST", f"{base}/processes/deaf/stdin?takeover=1", "x" * 300_000),
+        ("cancel", "POST", f"{base}/processes/{pid}/cancel", '{"signal":"WINCH","grace_ms":600000}'),
+        ("ack", "POST", f"{base}/processes/{pid}/ack", '{"stdout":1}'),
+        ("scope", "PATCH", f"{base}/processes/{pid}", '{"lease":null,"on_disconnect":"keep"}'),
     ]
 
 
 def send(gateway, method, path, body):
     host, port = gateway.url.removeprefix("http://").split(":")
     peer = socket.create_connection((host, int(port)), timeout=PATIENCE)
-    length = 8 * MIB if method == "PUT" else len(body or "")
+    length = 8 * MIB if method == "PUT" or "takeover" in path else len(body or "")
     peer.sendall((f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.token}\r\n"
                   f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body or ''}").encode())
     return peer
@@ -43,6 +51,8 @@ def furnish(api, box):
     api.put(box, "big", bytes(8 * MIB))
     assert api.start(box, "cat", "big", id="big") == "big"
     api.wait(box, "big")
+    api.start(box, "cat", id="open", stdin="open")
+    api.start(box, "sleep", "600", id="deaf", stdin="open")
     return api.start(box, "sleep", "600")
 
 
