@@ -7,6 +7,7 @@
 #include "base/json.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -173,14 +174,17 @@ static bool owns_snapshots(const struct vercel_sandbox *s)
     return s->keep_delete_evicted == 1;
 }
 
-enum sg_code control_destroy(struct control *c, const char *name, struct sg_error *e)
+enum sg_code control_destroy(struct control *c, const char *name, char session_id[CONTROL_SESSION_TEXT],
+                             struct sg_error *e)
 {
+    session_id[0] = '\0';
     if (control_name_for_lookup(name, NULL))
         return SG_OK; /* cannot exist */
     struct vercel_sandbox s;
     enum sg_code rc = vercel_get(c->vercel, name, false, &s, e);
     if (!rc) {
         bool orphans = owns_snapshots(&s);
+        (void)snprintf(session_id, CONTROL_SESSION_TEXT, "%s", s.session_id ? s.session_id : "");
         vercel_sandbox_clear(&s);
         rc = vercel_delete(c->vercel, name, orphans, e);
     }

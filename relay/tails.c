@@ -6,6 +6,7 @@
 #include "store/watches.h"
 #include "vercel/sandboxes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -337,6 +338,26 @@ static void on_ended(void *arg, const char *session_id, const struct sg_wire_pro
         tails_read(t, &s->place, p, &t->ended);
 }
 
+/* ---- destroyed ones ---- */
+
+void tails_gone(struct tails *t, const char *session_id)
+{
+    pthread_mutex_lock(&t->gone_lock);
+    char *place = t->gone[t->next_gone++ % TAILS_GONE];
+    (void)snprintf(place, RELAY_SESSION_TEXT, "%s", session_id);
+    pthread_mutex_unlock(&t->gone_lock);
+}
+
+bool tails_is_gone(struct tails *t, const char *session_id)
+{
+    bool gone = false;
+    pthread_mutex_lock(&t->gone_lock);
+    for (unsigned i = 0; i < TAILS_GONE && !gone; i++)
+        gone = strcmp(t->gone[i], session_id) == 0;
+    pthread_mutex_unlock(&t->gone_lock);
+    return gone;
+}
+
 /* ---- before an end that was ordered ---- */
 
 struct tails_ticket *tails_before_end(struct tails *t, const char *sandbox, const struct relay_session *rs,
@@ -542,6 +563,7 @@ struct tails *tails_new(struct relay *r, const struct tails_config *c)
     t->before_ms = or_default(c->before_ms, BEFORE_MS);
     t->stop_ms = or_default(c->stop_ms, STOP_MS);
     t->prune_ms = or_default(c->prune_ms, PRUNE_MS);
+    pthread_mutex_init(&t->gone_lock, NULL);
     TAILQ_INIT(&t->by_age);
     LIST_INIT(&t->sweeps);
     tails_lane_init(&t->ended, TAILS_READS, NULL);
@@ -580,6 +602,7 @@ void tails_free(struct tails *t)
         return;
     sg_timer_free(t->timer);
     sg_timer_free(t->prune);
+    pthread_mutex_destroy(&t->gone_lock);
     free(t->upstream);
     free(t);
 }

@@ -10,6 +10,7 @@
 #include "relay/tails.h"
 #include "store/processes.h"
 
+#include <pthread.h>
 #include <sys/queue.h>
 
 enum {
@@ -17,6 +18,7 @@ enum {
     TAILS_READS = 4,            /* at a time, because processes ended */
     TAILS_SWEEP_READS = 8,      /* at a time, of one sweep */
     TAILS_READS_WAITING = 1024, /* beyond that, processes are saved without their bytes */
+    TAILS_GONE = 256,           /* destroyed sessions whose saves may still be on their way */
     TAILS_LOOKS = 16,           /* at a time: sandboxes asked for their deadline */
     TAILS_SLACK = 128 * 1024,   /* a tail may be shorter than STORE_TAIL_MAX by what a ring drops at once */
 };
@@ -90,6 +92,9 @@ struct tails {
     LIST_HEAD(, tails_sweep) sweeps;
     size_t sweeping; /* sweeps that are not freed yet */
     size_t failures; /* saves that failed, and that no log line tells of yet */
+    pthread_mutex_t gone_lock;
+    char gone[TAILS_GONE][RELAY_SESSION_TEXT]; /* the last that were destroyed */
+    unsigned next_gone;
 };
 
 /* ---- tails.c ---- */
@@ -97,6 +102,8 @@ struct tails {
 struct tails_session *tails_find(struct tails *t, const char *session_id);
 bool tails_place_copy(struct tails_place *out, const char *sandbox, const struct relay_session *s);
 void tails_place_free(struct tails_place *p);
+/* Any thread. */
+bool tails_is_gone(struct tails *t, const char *session_id);
 struct relay_session tails_place_session(const struct tails_place *p);
 
 /* ---- tails_save.c ---- */

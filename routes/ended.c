@@ -454,9 +454,11 @@ static enum sg_code destroyed_fn(struct store_db *db, void *arg, struct sg_error
     return store_process_forget(db, d->upstream, d->sandbox, NULL, &n, e);
 }
 
-void ended_destroyed(struct gateway *gw, const char *sandbox)
+void ended_destroyed(struct gateway *gw, const char *sandbox, const char *session_id)
 {
     struct sg_error e;
+    if (*session_id)
+        tails_gone(gw->tails, session_id);
     struct destroyed d = {tails_upstream(gw->tails), sandbox};
     if (store_call(gw->store, STORE_DURABLE, destroyed_fn, &d, &e))
         sg_log(SG_LOG_WARN, "saved output not removed", "sandbox", "s", sandbox, "error", "e", &e, NULL);

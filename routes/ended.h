@@ -38,6 +38,6 @@ bool ended_events_write(struct sg_buf *out, const char *sandbox, const struct st
 enum { ENDED_EVENTS_MAX = 4 * 1024 * 1024 };
 
 /* On a worker: the sandbox was destroyed, nothing of it is told any more. */
-void ended_destroyed(struct gateway *gw, const char *sandbox);
+void ended_destroyed(struct gateway *gw, const char *sandbox, const char *session_id);
 
 #endif

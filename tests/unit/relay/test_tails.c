@@ -343,6 +343,37 @@ static void test_a_start_is_remembered_as_running(void **state)
     stored_process_clear(&got);
 }
 
+static enum sg_code nothing_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    (void)db;
+    (void)arg;
+    (void)e;
+    return SG_OK;
+}
+
+static bool all_written;
+
+static void on_written(struct store_work *w)
+{
+    (void)w;
+    all_written = true;
+}
+
+static void test_nothing_of_a_destroyed_sandbox_comes_back(void **state)
+{
+    (void)state;
+    with_tails(NULL);
+    (void)fake_proc(&fake, "p", 100, 0, false);
+    tails_gone(tails, "sess-1");
+    run("p", MIB);
+    struct store_work last = {.kind = STORE_WRITE, .fn = nothing_fn, .done = on_written};
+    all_written = false;
+    assert_true(store_submit(store, &last)); /* behind the save */
+    assert_true(fake_until(&fake, &all_written));
+    struct stored_process got;
+    assert_false(saved("p", &got));
+}
+
 /* ---- before an ordered end ---- */
 
 static void on_ready(void *arg)
@@ -671,6 +702,7 @@ int main(void)
         T(test_a_followed_one_is_saved_from_the_ring),
         T(test_the_exit_is_kept_when_its_bytes_cannot_be_read_P10),
         T(test_a_start_is_remembered_as_running),
+        T(test_nothing_of_a_destroyed_sandbox_comes_back),
         T(test_before_the_end_everything_is_saved),
         T(test_a_session_without_processes_costs_nothing),
         T(test_processes_of_another_gateway_are_saved_too),
