@@ -70,7 +70,7 @@ json_t *sg_problem_json(const struct sg_error *e, const char *request_id, const 
     if (!row)
         row = sg_error_row(SG_E_INTERNAL);
     char type[96];
-    (void)snprintf(type, sizeof type, "urn:sandgate:error:%s", row->code);
+    (void)snprintf(type, sizeof type, "/errors/%s", row->code);
     json_t *o = json_object();
     bool ok = o && put(o, "type", json_string(type)) && put(o, "title", json_string(row->title)) &&
               put(o, "status", json_integer(row->status)) && put_text(o, "detail", e->detail) &&
