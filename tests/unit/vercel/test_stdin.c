@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,9 @@ static void play(struct raw_conn *c, int n, void *arg)
     struct raw_request r;
     (void)n;
     while (raw_read(c, &r)) {
+        static pthread_mutex_t lock =
+            PTHREAD_MUTEX_INITIALIZER; /* a call made again comes on another connection */
+        pthread_mutex_lock(&lock);
         int i = s->asked < ANSWERS_MAX ? s->asked : ANSWERS_MAX - 1;
         snprintf(s->target, sizeof s->target, "%.9s %.240s", r.method, r.target);
         free(s->bodies[i]);
@@ -44,6 +48,7 @@ static void play(struct raw_conn *c, int n, void *arg)
         memcpy(s->bodies[i], r.body, r.body_len + 1);
         s->lens[i] = r.body_len;
         s->asked++;
+        pthread_mutex_unlock(&lock);
         if (!s->answers[i].status)
             return;
         raw_answer(c, s->answers[i].status, "application/json",
