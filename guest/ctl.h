@@ -21,6 +21,9 @@
  *          U <ms>                    unattended: ends the tree so long after the last 'W' connection has closed
  *                                    (for the first to come there are at least 30 s); 0: never; answer K
  *   'W'  somebody is attached: nothing is said, the connection counts while it is open.
+ *   'B'  a bell: a byte comes once the connection is taken and whenever the record changes; what a byte says is in
+ *        follow.h.  Where the peer does not read, enough bytes wait already.
+ *   'V'  both.
  *
  * Answers are lines of base/core/wire.h; E offset has the text "accepted N".  The monitor never waits for a peer:
  * what does not read is cut.  A connection that is closed without a word was one too many, or its monitor was

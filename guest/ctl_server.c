@@ -1,5 +1,7 @@
 #include "guest/ctl_server.h"
 
+#include "guest/follow.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,12 +71,49 @@ static void accept_all(struct ctl_server *c, uint64_t now)
     }
 }
 
+static bool is_watcher(const struct ctl_conn *k)
+{
+    return k->fd >= 0 && (k->what == 'W' || k->what == 'V');
+}
+
+static bool is_bell(const struct ctl_conn *k)
+{
+    return k->fd >= 0 && (k->what == 'B' || k->what == 'V');
+}
+
+/* Stays until its peer leaves, and has nothing to say. */
+static bool only_stays(const struct ctl_conn *k)
+{
+    return is_watcher(k) || is_bell(k);
+}
+
 unsigned ctl_watchers(const struct ctl_server *c)
 {
     unsigned n = 0;
     for (size_t i = 0; i < CTL_CONNECTIONS; i++)
-        n += c->conn[i].fd >= 0 && c->conn[i].what == 'W';
+        n += is_watcher(&c->conn[i]);
     return n;
+}
+
+static unsigned stayers(const struct ctl_server *c)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < CTL_CONNECTIONS; i++)
+        n += only_stays(&c->conn[i]);
+    return n;
+}
+
+/* That it cannot be written means that enough was: whoever is gone is noticed by reading. */
+static void ring(const struct ctl_conn *k, char what)
+{
+    (void)send(k->fd, &what, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void ctl_ring(struct ctl_server *c, char what)
+{
+    for (size_t i = 0; i < CTL_CONNECTIONS; i++)
+        if (is_bell(&c->conn[i]))
+            ring(&c->conn[i], what);
 }
 
 /* What is written afterwards, if something else waits still, is left out: only the last word ends a connection. */
@@ -198,9 +237,13 @@ static void first_word(struct ctl_server *c, struct ctl_conn *k)
         begin_carrier(c, k);
         break;
     case 'W':
+    case 'B':
+    case 'V':
         k->since_ms = 0;
-        if (ctl_watchers(c) > CTL_WATCHERS)
+        if (stayers(c) > (k->what == 'B' ? CTL_BELLS : CTL_WATCHERS))
             conn_close(k);
+        else if (is_bell(k))
+            ring(k, BELL_ALL); /* what changed before it was taken */
         break;
     case 'A':
         break;
@@ -243,7 +286,7 @@ static void conn_read(struct ctl_server *c, struct ctl_conn *k)
         do_act(c, k);
     else if (k->fd >= 0 && k->what == 'I' && !k->leave)
         do_frames(c, k);
-    else if (k->what == 'W')
+    else if (only_stays(k))
         k->in_len = 0;
     if (k->fd >= 0 && n == 0)
         peer_ended(c, k);
@@ -294,7 +337,7 @@ static void conn_write(struct ctl_conn *k, uint64_t now)
             k->since_ms = now;
         return;
     }
-    if (k->what == 'I' || k->what == 'W')
+    if (k->what == 'I' || only_stays(k))
         k->since_ms = 0;
 }
 

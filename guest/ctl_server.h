@@ -10,7 +10,11 @@
 
 #include <poll.h>
 
-enum { CTL_POLLS = 1 + CTL_CONNECTIONS, CTL_WATCHERS = CTL_CONNECTIONS - 8 /* the rest stays for acts */ };
+enum {
+    CTL_POLLS = 1 + CTL_CONNECTIONS,
+    CTL_WATCHERS = CTL_CONNECTIONS - 8, /* the rest stays for acts */
+    CTL_BELLS = CTL_WATCHERS - 8,       /* connections that only listen: others can look for themselves */
+};
 
 struct ctl_ops {
     /* One act, a line without its LF that may be written to; fills the answer. */
@@ -63,6 +67,8 @@ void ctl_flush(struct ctl_server *c, uint64_t now);
 /* Ends the carrier, if there is one, with the E line. */
 void ctl_end_carrier(struct ctl_server *c, enum sg_wire_fail why, const char *text);
 unsigned ctl_watchers(const struct ctl_server *c);
+/* Rings the bells. */
+void ctl_ring(struct ctl_server *c, char what);
 /* When some connection's patience ends; UINT64_MAX: none waits. */
 uint64_t ctl_next(const struct ctl_server *c);
 /* Closes everything.  The socket stays in the record, where it refuses. */

@@ -14,6 +14,8 @@
 enum {
     HOLD_MS = 5,
     ATTEND_AGAIN_MS = 1000,
+    LOOK_MS = 20, /* between looks where nothing tells of changes, … */
+    LOOK_MAX_MS = 320,
 };
 
 /* ---- waiting ---- */
@@ -67,18 +69,17 @@ static struct wake watch_read(int fd)
     return w;
 }
 
-static int poll_ms(int watch, uint64_t until_ms)
+static int poll_ms(uint64_t most, uint64_t until_ms)
 {
     uint64_t now = guest_now_ms();
     uint64_t left = until_ms > now ? until_ms - now : 0;
-    uint64_t most = watch < 0 ? 20 : GUEST_POLL_MS;
     return (int)(left < most ? left : most);
 }
 
 static void watch_wait(int fd, uint64_t until_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    int ms = poll_ms(fd, until_ms);
+    int ms = poll_ms(fd < 0 ? LOOK_MS : GUEST_POLL_MS, until_ms);
     if (ms > 0 && poll(&p, 1, ms) > 0)
         (void)watch_read(fd);
 }
@@ -117,9 +118,12 @@ void record_pause(int dir, uint64_t deadline_ms)
 
 struct follow {
     const struct follow_spec *spec;
-    int dir, watch;
-    int bell;           /* -1 when there is none, or it broke: the monitor is gone */
-    int attend;         /* connection that says we are here, or -1 */
+    int dir;
+    int bell;           /* what rings: -1 when there is none, or it broke */
+    bool connected;     /* the bell is a connection to the monitor, our own */
+    int watch;          /* of a record without a bell; -1: we just look */
+    uint64_t look_ms;   /* then so often */
+    int attend;         /* connection that says we are here, where the bell does not; or -1 */
     uint64_t attend_ms; /* when to try (again) */
     struct record rec;
     struct reader reader[2];
@@ -146,6 +150,7 @@ static void print_block(struct follow *f, unsigned s, size_t n)
     f->left[s] -= n;
     f->budget -= n;
     f->printed += n;
+    f->look_ms = LOOK_MS;
 }
 
 static bool wanted(const struct follow *f, unsigned s)
@@ -221,23 +226,51 @@ static bool pump_appended(struct follow *f)
     return more;
 }
 
+/* A connection of ours costs nothing of what the kernel has few of for all processes together, as watches do. */
+static void bell_connect(struct follow *f)
+{
+    struct guest_fail ignored;
+    f->bell = ctl_connect(f->dir, f->spec->attend ? 'V' : 'B', &ignored);
+    f->connected = f->bell >= 0;
+    if (!f->connected)
+        f->watch = watch_open(f->dir);
+}
+
+/* The monitor is gone, or has no room for us. */
+static void bell_lost(struct follow *f)
+{
+    if (f->connected) {
+        close(f->bell);
+        f->watch = watch_open(f->dir);
+    }
+    f->bell = -1;
+    f->connected = false;
+}
+
 static struct wake bell_read(struct follow *f)
 {
     char rings[4096];
-    struct wake w = {true, false, false};
+    struct wake w = {false, false, false};
     ssize_t n = read(f->bell, rings, sizeof rings);
-    if (n == 0)
-        f->bell = -1; /* its breaking is an event too: the record says what happened */
-    for (ssize_t i = 0; i < n; i++)
-        if (rings[i] != BELL_OUTPUT)
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return w;
+    if (n <= 0) {
+        bell_lost(f); /* its breaking is an event too: the record says what happened */
+        return everything;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        if (rings[i] != BELL_OUTPUT && rings[i] != BELL_FILES)
             return everything;
-    return n > 0 ? w : everything;
+        w.output = true;
+        w.files |= rings[i] == BELL_FILES;
+    }
+    return w;
 }
 
 static void attend(struct follow *f)
 {
     struct guest_fail ignored; /* a process that cannot be attended ends by itself, or never for that */
-    if (!f->spec->attend || f->attend >= 0 || guest_now_ms() < f->attend_ms)
+    if (!f->spec->attend || f->connected || f->attend >= 0 || guest_now_ms() < f->attend_ms)
         return;
     f->attend = ctl_connect(f->dir, 'W', &ignored);
     f->attend_ms = guest_now_ms() + ATTEND_AGAIN_MS;
@@ -253,7 +286,9 @@ static bool follow_wait(struct follow *f, uint64_t until_ms, struct wake *w)
         {.fd = STDOUT_FILENO},
     };
     *w = everything;
-    if (poll(p, 3, poll_ms(p[0].fd, until_ms)) <= 0)
+    uint64_t most = p[0].fd >= 0 ? GUEST_POLL_MS : f->look_ms;
+    f->look_ms = f->look_ms * 2 < LOOK_MAX_MS ? f->look_ms * 2 : LOOK_MAX_MS;
+    if (poll(p, 3, poll_ms(most, until_ms)) <= 0)
         return true;
     if (p[1].revents) {
         close(f->attend);
@@ -327,7 +362,7 @@ static bool follow_on(struct follow *f, uint64_t until_ms, struct guest_fail *fa
     if (f->bell >= 0) /* what has changed since the record was read has rung */
         w = (struct wake){.files = f->rec.p.end[0] > 0 || f->rec.p.end[1] > 0};
     /* A program that ends at once is told of in one piece, hello, output and end together. */
-    uint64_t hold = f->bell >= 0 ? guest_now_ms() + HOLD_MS : 0;
+    uint64_t hold = f->spec->bell >= 0 ? guest_now_ms() + HOLD_MS : 0;
     while (!turn(f, &w, until_ms, fail, &ok)) {
         do {
             bool holds = hold > guest_now_ms();
@@ -372,12 +407,16 @@ bool follow_run(int dir, const char *id, const struct follow_spec *spec, struct 
         f.left[s] = spec->max_output;
     }
     f.bell = spec->bell;
-    f.attend = -1;
-    f.watch = is_over(&f.rec) || f.bell >= 0 ? -1 : watch_open(dir);
+    f.attend = f.watch = -1;
+    f.look_ms = LOOK_MS;
+    if (!is_over(&f.rec) && f.bell < 0 && guest_now_ms() < until)
+        bell_connect(&f);
     bool ok = follow_on(&f, until, fail);
     (void)out_flush(); /* before the watch is closed, which takes milliseconds */
     for (unsigned s = 0; s < 2; s++)
         reader_close(&f.reader[s]);
+    if (f.connected)
+        close(f.bell);
     if (f.watch >= 0)
         close(f.watch);
     if (f.attend >= 0)

@@ -17,9 +17,11 @@ struct follow_spec {
     int bell;            /* read end of the monitor's bell, -1: watch the record instead; not closed */
 };
 
-/* A byte of the bell that means no more than: output was appended to files that were there.  After any other byte
- * everything may have changed. */
+/* Bytes of the bell: output was appended to files that were there; output files came or went too; anything may have
+ * changed (every other byte). */
 #define BELL_OUTPUT 'o'
+#define BELL_FILES  'f'
+#define BELL_ALL    '.'
 
 /* Prints hello, data, gaps and the end.  False with *f when there is nothing to follow (then nothing was
  * printed) or the record became unreadable. */

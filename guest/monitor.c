@@ -1,5 +1,6 @@
 #include "guest/monitor_internal.h"
 
+#include "guest/follow.h"
 #include "guest/libc.h"
 #include "guest/pty.h"
 #include "guest/tree.h"
@@ -79,17 +80,21 @@ static void on_time(struct monitor *m, uint64_t now)
     if (m->childless)
         scope_done(&m->scope);
     if (m->retry_ms && now >= m->retry_ms && monitor_retry(m, now))
-        monitor_ring(m);
+        monitor_ring(m, BELL_FILES);
     if (m->exit_due)
         monitor_try_exit(m, now);
 }
 
 static void turn(struct monitor *m, const struct pollfd p[P_COUNT], uint64_t now)
 {
-    bool some = false, had_ended = m->ended;
-    for (unsigned s = 0; s < 2; s++)
+    bool some = false, files = false, had_ended = m->ended;
+    for (unsigned s = 0; s < 2; s++) {
+        const struct recorder *r = &m->out[s].rec;
+        const struct recorder_files before = recorder_files(r);
         if (p[P_OUT + s].revents && p[P_OUT + s].fd == m->out[s].fd)
             some |= monitor_drain(m, s, MONITOR_BLOCK);
+        files |= recorder_changed(r, &before);
+    }
     if (p[P_SIG].revents)
         reap(m, now);
     ctl_turn(&m->ctl, &p[P_CTL], now);
@@ -99,7 +104,7 @@ static void turn(struct monitor *m, const struct pollfd p[P_COUNT], uint64_t now
     if (feed_gone)
         feed_unwanted(&m->feed);
     if (some && m->ended == had_ended) /* an end has rung already */
-        monitor_ring(m);
+        monitor_ring(m, files ? BELL_FILES : BELL_OUTPUT);
 }
 
 /* Until nothing is left of the program; and of its record, when its scope has ended it. */

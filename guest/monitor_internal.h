@@ -58,7 +58,8 @@ bool monitor_drain(struct monitor *m, unsigned s, size_t budget);
 bool monitor_reads(const struct monitor *m, unsigned s);
 /* A full disk: tries again.  True when something was recorded. */
 bool monitor_retry(struct monitor *m, uint64_t now);
-void monitor_ring(struct monitor *m);
+/* Tells whoever follows: a byte of follow.h. */
+void monitor_ring(struct monitor *m, char what);
 /* The program was reaped. */
 void monitor_program_ended(struct monitor *m, uint64_t now);
 /* Writes the exit record if it is due and the last bytes are recorded; or if their waiting has an end. */

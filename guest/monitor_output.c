@@ -1,5 +1,6 @@
 #include "guest/monitor_internal.h"
 
+#include "guest/follow.h"
 #include "guest/libc.h"
 
 #include <errno.h>
@@ -19,9 +20,10 @@ static unsigned char block[MONITOR_BLOCK];
 
 /* A pipe beside the record, because closing an inotify descriptor takes the kernel several milliseconds: too
  * long for the caller of a short command. */
-void monitor_ring(struct monitor *m)
+void monitor_ring(struct monitor *m, char what)
 {
-    if (m->bell < 0 || write(m->bell, "", 1) == 1 || errno == EAGAIN)
+    ctl_ring(&m->ctl, what);
+    if (m->bell < 0 || write(m->bell, &what, 1) == 1 || errno == EAGAIN)
         return; /* a full pipe rings enough */
     close(m->bell);
     m->bell = -1;
@@ -121,7 +123,7 @@ static bool write_exit(struct monitor *m, bool again)
     }
     m->p.descendants_hold_output = m->out[0].fd >= 0 || m->out[1].fd >= 0;
     bool ok = state_put_exit(m->state_fd, again, &m->p);
-    monitor_ring(m);
+    monitor_ring(m, BELL_ALL);
     return ok;
 }
 
@@ -226,5 +228,5 @@ void monitor_publish(struct monitor *m)
     (void)state_put_facts(m->state_fd, &f);
     m->facts = f;
     if (change)
-        monitor_ring(m);
+        monitor_ring(m, BELL_ALL);
 }

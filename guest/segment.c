@@ -175,6 +175,16 @@ void recorder_seal(struct recorder *r)
         (void)begin_file(r);
 }
 
+struct recorder_files recorder_files(const struct recorder *r)
+{
+    return (struct recorder_files){r->base, r->first, r->count};
+}
+
+bool recorder_changed(const struct recorder *r, const struct recorder_files *before)
+{
+    return r->base != before->base || r->first != before->first || r->count != before->count;
+}
+
 /* ---- reading ---- */
 
 struct extent {

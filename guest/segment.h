@@ -30,6 +30,13 @@ void recorder_init(struct recorder *r, const struct guest_root *root, int dir, u
 /* Records n bytes and returns how many: all of them, unless lossless finds the disk full.  As a ring what finds no
  * room counts as lost; other (may be NULL) is the process's other stream, whose oldest file goes too then. */
 size_t recorder_write(struct recorder *r, const unsigned char *data, size_t n, struct recorder *other);
+/* Which files there are, to see later whether some came or went. */
+struct recorder_files {
+    uint64_t base;
+    size_t first, count;
+};
+struct recorder_files recorder_files(const struct recorder *r);
+bool recorder_changed(const struct recorder *r, const struct recorder_files *before);
 /* How many bytes may be recorded until something is acknowledged; without end for a ring. */
 uint64_t recorder_room(const struct recorder *r);
 /* Lossless: what lies before the offset was received. */
