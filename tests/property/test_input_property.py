@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from exact import INPUTS, PASSING, TRANSPORTS, Cut, Reader, Wrong, Writer, outcome
+from exact import INPUTS, TRANSPORTS, Reader, Wrong, Writer, outcome
 from programs import random_for
-from test_streams_property import SECONDS, fault_plan, kill_plan, seed_given
+from test_streams_property import SECONDS, fault_plan, kill_plan, seed_given, start
 from world import World
 
 WORKERS = 2
@@ -84,29 +84,17 @@ class Case:
     def follow(self, transports, over):
         deadline = time.monotonic() + 120
         try:
-            while not self.reader.connect(self.rng_reader.choice(transports)):
+            while not self.reader.connect(self.rng_reader.choice(transports), drop_seconds=20):
                 if over.is_set() or time.monotonic() > deadline:
-                    raise Wrong("the exit never came")
+                    record = self.world.call("GET", self.reader.path)
+                    raise Wrong(f"the exit never came; {len(self.reader.data['stdout'])} of {len(self.data)} bytes did: {record}")
                 time.sleep(0.02)
         except Exception as e:  # pylint: disable=broad-except
             self.failed.append(e)
 
     def start(self):
         body = {"id": self.pid, "argv": ["perl", "copier.pl", self.pid, *self.program], "stdin": "open"}
-        for _ in range(200):
-            try:
-                status, document = self.rng.choice(self.world.endpoints()).json(
-                    "POST", f"/v1/sandboxes/{self.box}/processes", body)
-                if status == 201:
-                    return
-                if document["outcome"] in ("not_started", "not_sent") and status in PASSING | {409}:
-                    return "not started"
-                if status not in PASSING:
-                    raise Wrong(f"start: {status} {document}")
-            except Cut:
-                pass
-            time.sleep(0.1)
-        raise Wrong("the program cannot be started")
+        return start(lambda: self.rng.choice(self.world.endpoints()), self.box, body)
 
     def run(self, ways_in, ways_out):
         world = self.world
@@ -114,7 +102,7 @@ class Case:
         over = threading.Event()
         threads = [threading.Thread(target=self.kill, args=(time.monotonic(), over))]
         try:
-            if self.start():
+            if not self.start():
                 return False
             self.reader = Reader(world.endpoints, self.box, self.pid, random_for(self.pid + "r"))
             self.reader.attach_query = {"mode": "watch"}
@@ -130,7 +118,7 @@ class Case:
                 if time.monotonic() > deadline:
                     raise Wrong("the input was never accepted")
                 time.sleep(self.rng.choice((0, 0, 0.05)))
-            threads[-1].join(90)
+            threads[-1].join(45)
         finally:
             over.set()
             for t in threads:

@@ -71,6 +71,32 @@ def kill_plan(rng, replicas):
                   for _ in range(rng.choice((1, 1, 2))))
 
 
+def start(endpoint, box, body):
+    """True: it runs, or has run.  False: it never will.
+
+    What an answer says of its outcome it says of its own request.  So `not_started` settles the matter only as long as no
+    earlier request is in doubt; after one, 409 does: the id is used up."""
+    doubt = False
+    for _ in range(300):
+        try:
+            status, document = endpoint().json("POST", f"/v1/sandboxes/{box}/processes", body)
+        except Cut:
+            doubt = True
+            time.sleep(0.1)
+            continue
+        if status == 201:
+            return True
+        if document["outcome"] in ("not_started", "not_sent"):
+            if status == 409 or status in PASSING and not doubt:
+                return False
+        else:
+            doubt = True
+        if status not in PASSING:
+            raise Wrong(f"start: {status} {document}")
+        time.sleep(0.1)
+    raise Wrong(f"start: {status} {document}")
+
+
 class Case:
     def __init__(self, world, box, session, seed, number):
         self.world, self.box, self.session, self.number = world, box, session, number
@@ -107,20 +133,8 @@ class Case:
             pid = f"c{self.name}-{attempt}"
             self.ids.append(pid)
             body = {**body, "id": pid, "argv": self.program.argv(self.name, pid)}
-            for _ in range(60):
-                try:
-                    status, document = self.rng.choice(self.world.endpoints()).json(
-                        "POST", f"/v1/sandboxes/{self.box}/processes", body)
-                except Cut:
-                    time.sleep(0.1)
-                    continue
-                if status == 201:
-                    return pid, body
-                if document["outcome"] in ("not_started", "not_sent") and status in PASSING | {409}:
-                    break  # 409: the id is used up, since a start whose answer was lost was given up
-                if status not in PASSING:
-                    raise Wrong(f"start: {status} {document}")
-                time.sleep(0.1)
+            if start(lambda: self.rng.choice(self.world.endpoints()), self.box, body):
+                return pid, body
         raise Wrong("the program cannot be started")
 
     def run(self, transports):

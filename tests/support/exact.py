@@ -11,6 +11,7 @@ Every transport yields the same events, (kind, …):
     ("gap", stream, from, to)
     ("exit", record)
     ("error", problem)                 an `error` record inside the stream
+    ("nothing",)                       still there
 
 and raises Cut when the connection is gone or the answer is a passing failure.  The reader checks what it is told: on
 one connection nothing twice and nothing left out, no output after the exit, and no byte that differs from one that it
@@ -387,6 +388,7 @@ def output_events(reader, endpoint, opened):
         if record["state"] == "unknown" or record["state"] == "finished" and all(record["streams"][s]["end"] <= reader.at[s] for s in reader.streams):
             yield "exit", {**record, **{s + "_end": record["streams"][s]["end"] for s in reader.streams}}
             return
+        yield "nothing",  # the reader may have waited for long enough
 
 
 def output_body(response, stream, at, limit):
@@ -594,7 +596,11 @@ class Writer:
             INPUTS[transport](self, endpoint)
         except Cut as e:
             why = str(e)
-        self.history.append((transport, endpoint.port, began, self.at, why[:160]))
+        except Wrong:
+            why = "wrong"
+            raise
+        finally:
+            self.history.append((transport, endpoint.port, began, self.at, why[:160]))
         return self.done
 
     def chunk(self):
@@ -616,6 +622,8 @@ class Writer:
     def refused(self, problem, closing=False):
         """What an answer tells that is not yes.  closing: the end was sent before, so it may have arrived."""
         code, at = problem["code"], problem.get("accepted")
+        if at is not None and at < self.at:
+            raise Wrong(f"{self.at} bytes were accepted, and now: {problem}")
         if at is not None:
             self.accepted(at, False)
         if code in ("stdin_closed", "process_finished"):
