@@ -58,8 +58,8 @@ def test_unknown_fields_P65(api, box, emulator):
     with emulator.calls() as calls:
         refused = api.refused("POST", f"/v1/sandboxes/{box}/run", 422, "unknown_field", json={"argv": ["true"], "x/y": 1})
         assert refused["pointer"] == "/x~1y"
-        refused = api.refused("POST", f"/v1/sandboxes/{box}/run", 422, "unsupported", json={"argv": ["true"], "resume": True})
-        assert refused["pointer"] == "/resume" and refused["reason"] == "UnsupportedError"
+        refused = api.refused("POST", "/v1/sandboxes", 422, "unsupported", json={"network_policy": "deny-all"})
+        assert refused["pointer"] == "/network_policy" and refused["reason"] == "UnsupportedError"
         api.refused("POST", f"/v1/sandboxes/{box}/stop", 422, "unknown_field", json={"force": True})
         api.refused("GET", f"/v1/sandboxes/{box}", 422, "unknown_field", params={"verbose": "1"})
         api.refused("POST", f"/v1/sandboxes/{box}/run", 422, "invalid_field", json={"argv": "true"})
