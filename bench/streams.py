@@ -265,10 +265,10 @@ def bench_idle(s, processes=500, connections=10000, seconds=20):
           f"{before / MIB:.0f} before), {cpu * 100:.1f} % of a core", flush=True)
 
 
-def bench_restart(s, connections=1000, processes=50):
+def bench_restart(s, connections=1000, processes=1000):
     conn = http.client.HTTPConnection(s.gateway, timeout=120)
-    shell = "while :; do echo tick; sleep 0.5; done"
-    names = [s.api("POST", "/processes", {"argv": ["sh", "-c", shell]}, conn)["process_id"] for _ in range(processes)]
+    names = [s.api("POST", "/processes", {"argv": ["sh", "-c", "echo tick; exec sleep 900"]}, conn)["process_id"]
+             for _ in range(processes)]
     load = wsload(s, [attach_path(n) for n in names], "--connections", connections, "--reattach", 60,
                   stdout=subprocess.PIPE)
     if load.stdout.readline() != "held\n":
@@ -279,7 +279,7 @@ def bench_restart(s, connections=1000, processes=50):
     conn = http.client.HTTPConnection(s.gateway, timeout=120)
     for name in names:
         s.api("DELETE", f"/processes/{name}", None, conn)
-    print(f"restart with {connections} attached: {back['back']} back at their offset after {back['seconds']:.1f} s "
+    print(f"restart with {connections} attached to {processes} processes: {back['back']} back at their offset after {back['seconds']:.1f} s "
           "(reach 5 s)", flush=True)
 
 
