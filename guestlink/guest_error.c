@@ -16,6 +16,7 @@ static enum sg_code file_code(const char *name)
         {"EACCES", SG_E_PERMISSION_DENIED}, {"EPERM", SG_E_PERMISSION_DENIED},
         {"EROFS", SG_E_PERMISSION_DENIED},  {"ENOSPC", SG_E_NO_SPACE},
         {"EDQUOT", SG_E_NO_SPACE},          {"ENAMETOOLONG", SG_E_INVALID_PATH},
+        {"ENOTEMPTY", SG_E_NOT_EMPTY},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(known[i].name, name))
@@ -71,6 +72,8 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
         break;
     case SG_WF_FILE:
         code = file_code(line->errno_name);
+        if (!strcmp(line->errno_name, "EXDEV") && !strcmp(line->text, "outside"))
+            code = SG_E_PATH_OUTSIDE_ROOT;
         break;
     case SG_WF_INTERNAL:
     default:
