@@ -25,10 +25,10 @@ enum {
     WITH_LIST = STARTS | BIT(CMD_WATCH),
 };
 
-static const char *const commands[] = {"run",     "start",  "follow", "status",     "list",
-                                       "signal",  "settle", "remove", "commit",     "unlink-upload",
-                                       "version", "input",  "write",  "close",      "resize",
-                                       "cancel",  "ack",    "lease",  "unattended", "watch"};
+static const char *const commands[] = {"run",        "start",  "follow", "status",        "list",    "signal",
+                                       "settle",     "remove", "commit", "unlink-upload", "version", "input",
+                                       "write",      "close",  "resize", "cancel",        "ack",     "lease",
+                                       "unattended", "watch",  "fs"};
 
 enum kind { FLAG, TEXT, NAME, PATH, NUMBER, POSITIVE, OCTAL, ENV_NAME, BASE64, UPLOAD, TERMINAL };
 
@@ -241,6 +241,10 @@ bool args_parse(int argc, char *const *argv, struct guest_args *a, struct guest_
     if (c == sizeof commands / sizeof *commands)
         return misuse(f, "unknown command ", argv[at]);
     a->command = (enum guest_command)c;
+    a->argv = argv + at + 1;
+    if (a->command == CMD_FS) /* has options of its own: fs_args.h */
+        return true;
+    a->argv = NULL;
     a->keep_env = calloc((size_t)argc, sizeof *a->keep_env);
     if (!a->keep_env)
         return guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");

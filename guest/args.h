@@ -25,6 +25,7 @@ enum guest_command {
     CMD_LEASE,
     CMD_UNATTENDED,
     CMD_WATCH,
+    CMD_FS,
 };
 
 struct guest_args {
@@ -43,7 +44,7 @@ struct guest_args {
     uint64_t at, grace_ms;  /* write and close: the offset; cancel */
     const char **keep_env;  /* names of --replace-env, argc of them at most; freed by args_free */
     size_t keep_env_count;
-    char *const *argv; /* after "--": the program, or what to watch */
+    char *const *argv; /* after "--": the program, or what to watch; of fs what follows it */
 };
 
 /* Strict: unknown, repeated, missing or foreign options are refused with *f.  a points into argv. */

@@ -187,6 +187,26 @@ bool act_commit(const struct guest_root *root, const struct guest_args *a, mode_
     return ok;
 }
 
+int upload_open(const struct guest_root *root, const char *from, struct guest_fail *f)
+{
+    const char *name = upload_name(from);
+    if (!name) {
+        guest_failed(f, SG_WF_USAGE, 0, "bad value of --from");
+        return -1;
+    }
+    int fd = guest_open_file(root->fd, name);
+    if (fd < 0)
+        file_failed(f, errno, "the upload");
+    return fd;
+}
+
+void upload_unlink(const struct guest_root *root, const char *from)
+{
+    const char *name = upload_name(from);
+    if (name)
+        (void)unlinkat(root->fd, name, 0);
+}
+
 bool upload_read(const struct guest_root *root, const char *name, size_t max, unsigned char **data,
                  size_t *len, struct guest_fail *f)
 {

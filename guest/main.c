@@ -2,6 +2,7 @@
  * place.  One command per call; the answer on standard output is lines of base/core/wire.h. */
 #include "guest/acts.h"
 #include "guest/files.h"
+#include "guest/fs.h"
 #include "guest/input.h"
 #include "guest/install.h"
 #include "guest/libc.h"
@@ -41,6 +42,8 @@ static bool act(const struct guest_root *root, const struct guest_args *a, mode_
         return act_input(root, a, f);
     case CMD_WATCH:
         return act_watch(root, a, f);
+    case CMD_FS:
+        return act_fs(a->argv, mask, f);
     case CMD_WRITE:
     case CMD_CLOSE:
     case CMD_RESIZE:
@@ -75,7 +78,8 @@ int main(int argc, char **argv)
     /* Also when its arguments are wrong: what is said before the greeting counts for nothing. */
     if (a.command == CMD_INPUT)
         input_greet();
-    if (ok && (a.command != CMD_VERSION || a.install)) {
+    bool rootless = a.command == CMD_VERSION || a.command == CMD_FS;
+    if (ok && (!rootless || a.install)) {
         bool creates = a.command == CMD_RUN || a.command == CMD_START || a.command == CMD_SETTLE;
         ok = root_open(&root, creates, &f) || (a.command == CMD_WATCH && f.code == SG_WF_NO_RECORD);
     }

@@ -1,0 +1,46 @@
+#include "guest/fs.h"
+
+#include "guest/out.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static bool (*const acts[FS_OPS])(struct fs *) = {
+    [FS_STAT] = fs_stat,         [FS_LSTAT] = fs_stat,    [FS_LIST] = fs_list,
+    [FS_EXISTS] = fs_exists,     [FS_ACCESS] = fs_access, [FS_READLINK] = fs_readlink,
+    [FS_REALPATH] = fs_realpath, [FS_MKDIR] = fs_mkdir,   [FS_REMOVE] = fs_remove,
+    [FS_MOVE] = fs_move,         [FS_COPY] = fs_copy,     [FS_SYMLINK] = fs_symlink,
+    [FS_LINK] = fs_link,         [FS_CHMOD] = fs_chmod,   [FS_CHOWN] = fs_chown,
+    [FS_TRUNCATE] = fs_truncate, [FS_UTIMES] = fs_utimes, [FS_MKTEMP] = fs_mktemp,
+    [FS_APPEND] = fs_append,     [FS_READ] = fs_read,     [FS_LINES] = fs_lines,
+    [FS_GLOB] = fs_glob,         [FS_GREP] = fs_grep,
+};
+
+/* One descriptor or two for each level of a tree that is gone into. */
+static void allow_descriptors(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < 3 * FS_DEPTH_MAX) {
+        r.rlim_cur = r.rlim_max < 3 * FS_DEPTH_MAX ? r.rlim_max : 3 * FS_DEPTH_MAX;
+        (void)setrlimit(RLIMIT_NOFILE, &r);
+    }
+}
+
+bool act_fs(char *const *argv, mode_t mask, struct guest_fail *f)
+{
+    struct fs_args a;
+    struct fs *fs = calloc(1, sizeof *fs);
+    bool ok = fs_args_parse(argv, &a, f) && (fs || guest_failed(f, SG_WF_INTERNAL, 0, "no memory"));
+    if (ok) {
+        *fs = (struct fs){.a = &a, .f = f, .root = -1, .deadline_ms = guest_now_ms() + guest_life_ms() / 2};
+        (void)umask(mask);
+        allow_descriptors();
+        ok = fs_confine(fs) && acts[a.op](fs);
+        if (fs->root >= 0)
+            close(fs->root);
+    }
+    free(fs);
+    fs_args_free(&a);
+    return ok;
+}

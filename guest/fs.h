@@ -1,0 +1,93 @@
+/* `fs`: one operation on the files of the sandbox per call.  Its answer is S, N, R and D lines, then K, M or E.
+ *
+ * With --root every path is resolved below that directory by openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS) and
+ * acted on through the descriptors it gives, so no link and no race leads out of it: that is E file EXDEV "outside".
+ * Without openat2 there is no such confinement, and the operation is refused.
+ * Private to guest/fs*.c but for act_fs.
+ */
+#ifndef SG_GUEST_FS_H
+#define SG_GUEST_FS_H
+
+#include "guest/fs_args.h"
+#include "guest/record.h"
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+enum {
+    FS_DEPTH_MAX = 512,            /* directories below each other that an operation on a tree goes into */
+    FS_LIST_MAX = 10000,           /* names of one list or glob */
+    FS_TEXT_MAX = 8 * 1024 * 1024, /* bytes of names and texts that one grep or lines prints at most */
+};
+
+struct fs {
+    const struct fs_args *a;
+    struct guest_fail *f;
+    int root;                        /* -1: not confined */
+    char root_real[FS_PATH_MAX + 1]; /* where it is */
+    bool outside;                    /* a path was refused because it leads out of the root */
+    uint64_t deadline_ms;            /* for what searches: guest_now_ms */
+};
+
+/* argv: what follows "fs", NULL at its end.  umask: the one that new files get. */
+bool act_fs(char *const *argv, mode_t umask, struct guest_fail *f);
+
+/* ---- fs_path.c ---- */
+
+/* Opens the root when there is one. */
+bool fs_confine(struct fs *fs);
+/* Says what errno is about; always false. */
+bool fs_failed(struct fs *fs, const char *text);
+bool fs_refused(struct fs *fs, int err, const char *text);
+/* open() with O_CLOEXEC, below the root if there is one; -1 with errno. */
+int fs_open(struct fs *fs, const char *path, int flags, mode_t mode);
+/* The directory (O_PATH) that path lies in and its last part, which is no "." or "..", nor followed. */
+struct fs_place {
+    int dir;
+    char name[FS_PATH_MAX + 1];
+};
+/* -1 in dir and errno when there is none: EBUSY for "/" and the root itself, EINVAL for "." and "..", ENOTDIR for
+ * something with a slash behind that is no directory. */
+bool fs_place(struct fs *fs, const char *path, struct fs_place *p);
+void fs_place_close(struct fs_place *p);
+/* The same for an open (O_PATH) file; 0, or -1 with errno. */
+int fs_chmod_fd(int fd, mode_t mode);
+/* "/proc/self/fd/N" */
+const char *fs_fd_path(int fd, char out[32]);
+void fs_close(int fd); /* keeps errno; -1 is fine */
+
+/* Calls fn for every entry but "." and ".." of the directory fd, which is closed, in no order, until it says false.
+ * False with errno. */
+typedef bool fs_entry_fn(void *arg, int dir, const char *name);
+bool fs_each(int fd, fs_entry_fn *fn, void *arg);
+
+/* Prints an S line: name "" for none, dir and entry (may be NULL) say where to read the target of a link. */
+void fs_print(const struct stat *st, const char *name, int dir, const char *entry);
+void fs_print_name(const char *name, size_t len);
+
+/* ---- the operations ---- */
+
+bool fs_stat(struct fs *fs); /* stat, lstat */
+bool fs_list(struct fs *fs);
+bool fs_exists(struct fs *fs);
+bool fs_access(struct fs *fs);
+bool fs_readlink(struct fs *fs);
+bool fs_realpath(struct fs *fs);
+bool fs_mkdir(struct fs *fs);
+bool fs_symlink(struct fs *fs);
+bool fs_link(struct fs *fs);
+bool fs_chmod(struct fs *fs);
+bool fs_chown(struct fs *fs);
+bool fs_truncate(struct fs *fs);
+bool fs_utimes(struct fs *fs);
+bool fs_mktemp(struct fs *fs);
+bool fs_append(struct fs *fs);
+bool fs_remove(struct fs *fs);
+bool fs_copy(struct fs *fs);
+bool fs_move(struct fs *fs);
+bool fs_read(struct fs *fs);
+bool fs_lines(struct fs *fs);
+bool fs_glob(struct fs *fs);
+bool fs_grep(struct fs *fs);
+
+#endif

@@ -1,0 +1,60 @@
+/* The command line of `fs`.  Pure but for its memory; any thread. */
+#ifndef SG_GUEST_FS_ARGS_H
+#define SG_GUEST_FS_ARGS_H
+
+#include "guest/guest.h"
+
+enum { FS_PATH_MAX = 4096, FS_PATTERN_MAX = 1024, FS_CONTEXT_MAX = 100, FS_LINE_MAX = 65536 };
+
+enum fs_op {
+    FS_STAT,
+    FS_LSTAT,
+    FS_LIST,
+    FS_EXISTS,
+    FS_ACCESS,
+    FS_READLINK,
+    FS_REALPATH,
+    FS_MKDIR,
+    FS_REMOVE,
+    FS_MOVE,
+    FS_COPY,
+    FS_SYMLINK,
+    FS_LINK,
+    FS_CHMOD,
+    FS_CHOWN,
+    FS_TRUNCATE,
+    FS_UTIMES,
+    FS_MKTEMP,
+    FS_APPEND,
+    FS_READ,
+    FS_LINES,
+    FS_GLOB,
+    FS_GREP,
+    FS_OPS,
+};
+
+/* What was not given is zero, or what fs_args_parse says. */
+struct fs_args {
+    enum fs_op op;
+    char *path, *to, *root; /* any bytes but NUL, 1..FS_PATH_MAX of them; freed by fs_args_free */
+    char *after, *pattern, *glob, *prefix;
+    const char *upload;   /* append --from: its name */
+    int mode;             /* -1: not given */
+    int access;           /* R_OK | W_OK | X_OK, 0: that it is there */
+    uint64_t limit;       /* names of list (10000) and glob (10000), bytes of read (GUEST_FOLLOW_BYTES) */
+    uint64_t offset;      /* read, append */
+    uint64_t tail;        /* read: so many bytes before the end */
+    uint64_t uid, gid;    /* chown; UINT32_MAX: as it is */
+    uint64_t size;        /* truncate */
+    uint64_t from, count; /* lines: 1, 1000; grep's from: 0 */
+    uint64_t max_matches, max_line, max_bytes, context; /* 1000, 4096, 1 MiB, 0 */
+    int64_t atime_ns, mtime_ns;
+    bool has_offset, has_tail, has_atime, has_mtime;
+    bool parents, recursive, force, exclusive, no_follow, directory, hidden, fixed, icase, binary;
+};
+
+/* argv: what follows "fs", up to NULL.  Strict: unknown, repeated, missing or foreign options are refused. */
+bool fs_args_parse(char *const *argv, struct fs_args *a, struct guest_fail *f);
+void fs_args_free(struct fs_args *a); /* also after a failure */
+
+#endif
