@@ -70,11 +70,13 @@ def session(ws):
         ready = select.select(watched, [], [])[0]
         if 0 in ready:
             data = os.read(0, 4096)
-            if not data or b"\x1d" in data:  # Ctrl-]
+            keys, detach, _ = data.partition(b"\x1d")  # Ctrl-]
+            if keys:
+                send(ws, keys, accepted + len(typed))
+                typed.extend(keys)
+            if detach or not data:
                 ws.send(json.dumps({"type": "detach"}))
                 return 0, None
-            send(ws, data, accepted + len(typed))
-            typed.extend(data)
         if ws.sock not in ready:
             continue
         kind, frame = ws.recv_data()
