@@ -32,6 +32,7 @@ struct fake_call {
         bool told;
     } watched[FAKE_WATCHED];
     int nwatched;
+    size_t said; /* lines of fs */
 };
 
 uint64_t fake_random(struct fake *f, uint64_t below)
@@ -519,6 +520,25 @@ static void step_act(struct fake_call *c)
         finish_kind(c, SG_WIRE_OK);
 }
 
+/* A cut comes after half of the lines. */
+static void step_fs(struct fake_call *c)
+{
+    struct fake *f = c->f;
+    if (f->lose_fs > 0 && c->said >= (f->fs_count + 1) / 2) {
+        f->lose_fs--;
+        cut(c);
+    } else if (c->said < f->fs_count) {
+        c->line = f->fs_lines[c->said++];
+        if (c->line.len)
+            memcpy(c->data, c->line.data, c->line.len);
+        (void)deliver(c);
+    } else if (f->fs_end.kind) {
+        finish(c, &f->fs_end, 0, 0);
+    } else {
+        finish_kind(c, SG_WIRE_OK);
+    }
+}
+
 static void step(struct fake_call *c)
 {
     struct fake *f = c->f;
@@ -575,6 +595,9 @@ static void step(struct fake_call *c)
     case V_WATCH:
         step_watch(c);
         break;
+    case V_FS:
+        step_fs(c);
+        break;
     case V_OTHER:
         finish_fail(c, SG_WF_USAGE);
         break;
@@ -626,6 +649,8 @@ static enum fake_verb verb_of(const char *s)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], s))
             return (enum fake_verb)i;
+    if (!strcmp(s, "fs"))
+        return V_FS;
     static const char *const acts[] = {"write", "close", "resize", "cancel", "ack", "lease", "unattended"};
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         if (!strcmp(acts[i], s))
@@ -718,6 +743,10 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
     }
     if (c->verb == V_ACT && f->refuse_acts > 0) {
         f->refuse_acts--;
+        c->refused = true;
+    }
+    if (c->verb == V_FS && f->refuse_fs > 0) {
+        f->refuse_fs--;
         c->refused = true;
     }
     f->live++;

@@ -42,19 +42,23 @@ struct fake {
     uint64_t rng;
     struct fake_proc procs[FAKE_PROCS];
     struct fake_faults faults;
-    int lines_per_turn;               /* 0: random 1..8 */
-    size_t write_max;                 /* what a process prints per step, at most */
-    enum fake_lost lose_start;        /* fate of the next start or run before its hello */
-    bool lose_after_hello;            /* the next start or run is cut just after its hello */
-    int lose_settles;                 /* so many settle answers are lost */
-    bool settle_arrives;              /* a lost settle has taken effect all the same */
-    bool never_exit_tail;             /* the last byte of stdout never comes, whatever is asked */
-    enum sg_code refuse_all;          /* every call is refused with this */
-    int refuse_from;                  /* calls after so many are refused; 0: none */
-    int hang;                         /* so many calls never answer until released by fake_release */
-    const char *commit_word;          /* "created" or "replaced" */
-    struct sg_wire_line commit_error; /* kind set: the next commits answer this */
-    int lose_commits;                 /* so many commit answers are lost */
+    int lines_per_turn;                  /* 0: random 1..8 */
+    size_t write_max;                    /* what a process prints per step, at most */
+    enum fake_lost lose_start;           /* fate of the next start or run before its hello */
+    bool lose_after_hello;               /* the next start or run is cut just after its hello */
+    int lose_settles;                    /* so many settle answers are lost */
+    bool settle_arrives;                 /* a lost settle has taken effect all the same */
+    bool never_exit_tail;                /* the last byte of stdout never comes, whatever is asked */
+    enum sg_code refuse_all;             /* every call is refused with this */
+    int refuse_from;                     /* calls after so many are refused; 0: none */
+    int hang;                            /* so many calls never answer until released by fake_release */
+    const char *commit_word;             /* "created" or "replaced" */
+    struct sg_wire_line commit_error;    /* kind set: the next commits answer this */
+    int lose_commits;                    /* so many commit answers are lost */
+    const struct sg_wire_line *fs_lines; /* what fs says: so many of them before its last line */
+    size_t fs_count;
+    struct sg_wire_line fs_end;    /* its last line; kind 0: K */
+    int lose_fs, refuse_fs;        /* so many of its answers are lost half way, or it is not sent at all */
     struct sg_wire_line act_line;  /* kind set: what acts (write … unattended) say before their last line */
     struct sg_wire_line act_error; /* kind set: their last line */
     int lose_acts, refuse_acts;    /* so many of their answers are lost, or not sent at all */
@@ -83,7 +87,8 @@ enum fake_verb {
     V_UNLINK,
     V_WATCH,
     V_OTHER,
-    V_ACT
+    V_ACT,
+    V_FS
 };
 
 /* The seed is SANDGATE_SEED or new; it is printed. */
