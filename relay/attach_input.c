@@ -85,11 +85,37 @@ static void let_go(struct attach *a, enum sg_code why)
     drop_held(a);
 }
 
+static const struct writer_events writer_events;
+
+static bool take_place(struct attach *a, bool takeover, bool sudo, struct sg_error *e)
+{
+    struct writer_spec w = {
+        .session = {.session_id = a->session.session_id, .arch = a->session.arch, .cwd = a->session.cwd},
+        .id = a->id,
+        .takeover = takeover,
+        .terminal = true,
+        .sudo = sudo};
+    a->writer = writer_open(a->relay, &w, &writer_events, a, e);
+    a->no_writer = a->writer ? SG_E_UNSUPPORTED : e->code;
+    return a->writer != NULL;
+}
+
+/* Input that a process without one was sent has ended the writer, who is still the one to acknowledge output. */
+static void keep_place(struct attach *a)
+{
+    struct sg_error e;
+    if (a->writer || a->no_writer != SG_E_STDIN_CLOSED || !a->p.lossless || a->p.takes_input)
+        return;
+    if (take_place(a, false, false, &e))
+        crowd_write(&a->seat, true);
+}
+
 static void on_writer_end(void *arg, const struct sg_error *e)
 {
     struct attach *a = arg;
     struct sg_error copy = *e;
     let_go(a, copy.code);
+    a->early_input = false;
     if (copy.code == SG_E_WRITER_REPLACED) {
         if (attach_flush(a) && attach_send(a, frame_error(&copy)))
             attach_close(a, CLOSE_TAKEN_OVER, "another client writes now");
@@ -97,30 +123,28 @@ static void on_writer_end(void *arg, const struct sg_error *e)
         if (copy.outcome != SG_FINISHED) /* else its exit says all */
             attach_answer(a, &copy);
     } else if (copy.code == SG_E_STDIN_CLOSED) {
+        if (a->greeted)
+            keep_place(a);
         attach_answer(a, &copy);
     } else if (attach_flush(a)) {
         attach_fail(a, &copy); /* input is lost: the client should know where to go on */
     }
 }
 
+static const struct writer_events writer_events = {on_accepted, on_refused, on_writer_end};
+
 /* ---- beginning ---- */
 
 bool input_begin(struct attach *a, const struct attach_spec *s, struct sg_error *e)
 {
-    static const struct writer_events ev = {on_accepted, on_refused, on_writer_end};
-    struct writer_spec w = {
-        .session = s->session, .id = s->id, .takeover = s->takeover, .terminal = true, .sudo = s->sudo};
     sg_buf_init(&a->held, FRAME_INPUT_MAX);
     a->cols = s->cols;
     a->rows = s->rows;
     a->no_writer = SG_E_UNSUPPORTED;
     if (s->mode == ATTACH_WATCH)
         return true;
-    a->writer = writer_open(a->relay, &w, &ev, a, e);
-    if (a->writer)
-        return true;
-    a->no_writer = e->code;
-    return s->mode == ATTACH_AUTO && e->code == SG_E_WRITER_EXISTS;
+    return take_place(a, s->takeover, s->sudo, e) ||
+           (s->mode == ATTACH_AUTO && e->code == SG_E_WRITER_EXISTS);
 }
 
 static void on_crowd(struct crowd_seat *seat, unsigned writers, unsigned watchers)
@@ -135,9 +159,21 @@ static void on_crowd(struct crowd_seat *seat, unsigned writers, unsigned watcher
     (void)attach_send(a, frame_presence(writers, watchers));
 }
 
+/* What was said before it was known that the process has no use for it. */
+static void answer_early(struct attach *a)
+{
+    if (a->early_input && !a->p.takes_input)
+        answer(a, SG_E_STDIN_CLOSED, "the process takes no input");
+    if (a->early_size && !a->p.terminal)
+        answer(a, SG_E_UNSUPPORTED, "the process has no terminal");
+    a->early_input = a->early_size = false;
+}
+
 bool input_greet(struct attach *a, struct sg_error *e)
 {
     bool use = a->p.takes_input || a->p.lossless; /* receipts of lossless output are a writer's, too */
+    answer_early(a);
+    keep_place(a);
     if (!use) {
         let_go(a, a->mode == ATTACH_WATCH ? SG_E_UNSUPPORTED : SG_E_STDIN_CLOSED);
         if (a->mode == ATTACH_WRITE) {
@@ -228,7 +264,8 @@ static void on_acted(void *arg, const struct sg_error *e)
     }
     if (a && !act->signal)
         a->acking = false;
-    bool late = e && !act->signal && e->code == SG_E_PROCESS_FINISHED; /* a receipt after the end frees nothing */
+    bool late =
+        e && !act->signal && e->code == SG_E_PROCESS_FINISHED; /* a receipt after the end frees nothing */
     act_free(act);
     if (a && e && !late && e->code != SG_E_DRAINING)
         attach_answer(a, e);
@@ -308,13 +345,22 @@ static void take_stdin(struct attach *a, uint64_t offset, const void *data, size
     size_t taken;
     if (len > FRAME_INPUT_MAX) {
         too_large(a);
-    } else if (!may_write(a)) {
+        return;
+    }
+    if (!may_write(a)) {
         refuse(a);
-    } else if (a->holding) { /* the transport could not stop */
+        return;
+    }
+    if (a->holding) { /* the transport could not stop */
         attach_close(a, CLOSE_FAILED, "out of memory");
-    } else if (writer_data(a->writer, offset, data, len, &taken, &e)) {
+        return;
+    }
+    if (writer_data(a->writer, offset, data, len, &taken, &e)) {
         attach_answer(a, &e);
-    } else if (taken < len) {
+        return;
+    }
+    a->early_input = a->early_input || !a->greeted;
+    if (taken < len) {
         a->held_offset = offset == INPUT_APPEND ? INPUT_APPEND : offset + taken;
         a->holding = true;
         if (!sg_buf_add(&a->held, (const char *)data + taken, len - taken))
@@ -333,15 +379,18 @@ static void take_resize(struct attach *a, const struct frame_in *in)
         answer(a, SG_E_UNSUPPORTED, "the process has no terminal");
     else if (writer_resize(a->writer, in->cols, in->rows, false, &e))
         attach_answer(a, &e);
+    else if (!a->greeted)
+        a->early_size = true;
 }
 
 static void take_signal(struct attach *a, const struct frame_in *in)
 {
     struct sg_error e;
-    if (may_write(a)) {
+    if (may_write(a) && a->greeted) {
         if (writer_signal(a->writer, in->signal, in->whole, &e))
             attach_answer(a, &e);
     } else if (a->mode != ATTACH_WATCH && !a->p.takes_input && a->no_writer != SG_E_WRITER_EXISTS) {
+        /* Before the hello, too: who knows whether it has input, and so a carrier. */
         begin_act(a, in->signal, in->whole);
     } else {
         refuse(a);
@@ -355,6 +404,8 @@ static void take_close(struct attach *a, const struct frame_in *in)
         refuse(a);
     else if (writer_close_input(a->writer, in->offset, &e))
         attach_answer(a, &e);
+    else if (!a->greeted)
+        a->early_input = true;
 }
 
 /* A receipt counts for what was sent to this client. */

@@ -62,6 +62,8 @@ struct attach {
     struct sg_buf held;     /* input that the writer had no room for; the client is not read meanwhile */
     uint64_t held_offset;
     bool holding;
+    bool early_input,
+        early_size; /* given to the writer before it was known whether the process has a use for it */
     struct {
         uint64_t accepted;
         size_t room;

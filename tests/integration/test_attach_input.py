@@ -312,6 +312,17 @@ def test_p26_leaving_signals_nothing(api, box):
     assert bytes(a.data["stdout"]) == b"0\n1\n2\n3\n4\nend\n"
 
 
+@pytest.mark.parametrize("stdin", ["open", "closed"])
+def test_a_signal_that_does_not_wait_for_the_hello(api, box, stdin):
+    """Whether the process has input is not known yet: the signal arrives, and input that has no place is refused."""
+    with api.attach(box, api.start(box, "sleep", "60", stdin=stdin)) as a:
+        a.send(b"x", 0)
+        a.say("signal", signal="TERM")
+        a.until_close()
+        assert a.message("exit")["signal"] == "SIGTERM"
+        assert [m["code"] for m in a.messages if m["type"] == "error"] == (["stdin_closed"] if stdin == "closed" else [])
+
+
 def Attach_mode(api, box, pid):
     with api.attach(box, pid) as a:
         mode = a.until("hello")["mode"]

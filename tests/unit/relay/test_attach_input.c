@@ -396,6 +396,32 @@ static void test_early(void **state)
     assert_memory_equal(in->content, "early", 5);
 }
 
+/* Nor is what it says lost on a process without input: its signals arrive, and the rest is refused; and it is still
+ * the one to acknowledge lossless output. */
+static void test_early_without_input(void **state)
+{
+    (void)state;
+    static struct client a;
+    p->takes_input = false;
+    p->lossless = true;
+    p->written[0] = 10;
+    in->no_input = true;
+    begin_as(&a, (struct attach_spec){.mode = ATTACH_AUTO});
+    say(&a, "{\"type\":\"signal\",\"signal\":\"TERM\"}");
+    send_input(&a, 0, "early", 5);
+    say(&a, "{\"type\":\"resize\",\"cols\":80,\"rows\":24}");
+    assert_null(a.hello);
+    UNTIL(a.hello && fake.calls[V_SIGNAL] == 1 && a.nerrors >= 2);
+    assert_non_null(strstr(fake.last_args, "--signal 15"));
+    UNTIL(in->opened && !in->live && a.nbytes == 10);
+    fake_turns(&fake, 20);
+    say(&a, "{\"type\":\"ack\",\"stdout\":10}");
+    UNTIL(strstr(fake.last_args, "ack --session sess-1 --id p1 --stdout 10 --stderr 0"));
+    assert_int_equal(in->nsignals, 0);
+    assert_int_equal(a.code, 0);
+    end(&a);
+}
+
 /* P25: more than the program reads: the client is not read any more, until it does; every byte arrives, and watchers
  * stay. */
 static void test_more_than_is_read(void **state)
@@ -682,6 +708,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fenced, setup, teardown),
         cmocka_unit_test_setup_teardown(test_offsets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_early, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_early_without_input, setup, teardown),
         cmocka_unit_test_setup_teardown(test_more_than_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_leaves, setup, teardown),
