@@ -340,20 +340,23 @@ static void on_ended(void *arg, const char *session_id, const struct sg_wire_pro
 
 /* ---- destroyed ones ---- */
 
-void tails_gone(struct tails *t, const char *session_id)
+void tails_gone(struct tails *t, const char *session_id, const char *id)
 {
     pthread_mutex_lock(&t->gone_lock);
     char *place = t->gone[t->next_gone++ % TAILS_GONE];
-    (void)snprintf(place, RELAY_SESSION_TEXT, "%s", session_id);
+    (void)snprintf(place, sizeof t->gone[0], "%s/%s", session_id, id ? id : "");
     pthread_mutex_unlock(&t->gone_lock);
 }
 
-bool tails_is_gone(struct tails *t, const char *session_id)
+bool tails_is_gone(struct tails *t, const char *session_id, const char *id)
 {
+    size_t n = strlen(session_id);
     bool gone = false;
     pthread_mutex_lock(&t->gone_lock);
-    for (unsigned i = 0; i < TAILS_GONE && !gone; i++)
-        gone = strcmp(t->gone[i], session_id) == 0;
+    for (unsigned i = 0; i < TAILS_GONE && !gone; i++) {
+        const char *g = t->gone[i];
+        gone = !strncmp(g, session_id, n) && g[n] == '/' && (!g[n + 1] || !strcmp(g + n + 1, id));
+    }
     pthread_mutex_unlock(&t->gone_lock);
     return gone;
 }
@@ -390,6 +393,8 @@ void tails_cancel(struct tails_ticket *ticket)
 struct forget {
     struct store_work work;
     char *upstream, *sandbox, *id;
+    void (*done)(void *arg);
+    void *arg;
 };
 
 static enum sg_code forget_fn(struct store_db *db, void *arg, struct sg_error *e)
@@ -404,23 +409,30 @@ static void forget_done(struct store_work *w)
     struct forget *f = (struct forget *)w; /* its first member */
     if (w->code)
         sg_log(SG_LOG_WARN, "saved output not removed", "error", "e", &w->error, NULL);
+    f->done(f->arg);
     free(f->upstream);
     free(f->sandbox);
     free(f->id);
     free(f);
 }
 
-void tails_forget(struct tails *t, const char *sandbox, const char *id)
+void tails_forget(struct tails *t, const char *sandbox, const char *session_id, const char *id,
+                  void (*done)(void *arg), void *arg)
 {
+    tails_gone(t, session_id, id); /* first: a save on its way finds this, or is undone below */
     struct forget *f = calloc(1, sizeof *f);
-    if (!f)
+    if (!f) {
+        done(arg);
         return;
+    }
+    f->done = done;
+    f->arg = arg;
     f->upstream = strdup(t->upstream);
     f->sandbox = strdup(sandbox);
-    f->id = id ? strdup(id) : NULL;
+    f->id = strdup(id);
     f->work = (struct store_work){
         .kind = STORE_DURABLE, .fn = forget_fn, .arg = f, .done = forget_done, .bytes = sizeof *f};
-    if (!f->upstream || !f->sandbox || (id && !f->id)) {
+    if (!f->upstream || !f->sandbox || !f->id) {
         f->work.code = sg_fail(&f->work.error, SG_E_OUT_OF_MEMORY, SG_NOT_STARTED, "no memory");
         forget_done(&f->work);
     } else if (!store_submit(t->store, &f->work)) {

@@ -45,10 +45,13 @@ struct tails_ticket *tails_before_end(struct tails *t, const char *sandbox, cons
 /* done is not called any more; the saving goes on. */
 void tails_cancel(struct tails_ticket *ticket);
 
-/* The session's sandbox was destroyed: nothing of it is saved any more, also not what waits to be.  Any thread. */
-void tails_gone(struct tails *t, const char *session_id);
+/* The session's sandbox was destroyed, or (id not NULL) this process was removed: nothing of it is saved any more,
+ * also not what waits to be.  Any thread. */
+void tails_gone(struct tails *t, const char *session_id, const char *id);
 
-/* The process, or all of the sandbox (id NULL), was removed: nothing of it is to be told. */
-void tails_forget(struct tails *t, const char *sandbox, const char *id);
+/* The process was removed: nothing of it is to be told.  done, once, possibly before this returns: when that is so,
+ * or cannot be made so (logged). */
+void tails_forget(struct tails *t, const char *sandbox, const char *session_id, const char *id,
+                  void (*done)(void *arg), void *arg);
 
 #endif

@@ -93,7 +93,8 @@ struct tails {
     size_t sweeping; /* sweeps that are not freed yet */
     size_t failures; /* saves that failed, and that no log line tells of yet */
     pthread_mutex_t gone_lock;
-    char gone[TAILS_GONE][RELAY_SESSION_TEXT]; /* the last that were destroyed */
+    char gone[TAILS_GONE]
+             [RELAY_SESSION_TEXT + SG_WIRE_ID_MAX + 1]; /* the last that were: SESSION/ID, or SESSION/ */
     unsigned next_gone;
 };
 
@@ -103,7 +104,7 @@ struct tails_session *tails_find(struct tails *t, const char *session_id);
 bool tails_place_copy(struct tails_place *out, const char *sandbox, const struct relay_session *s);
 void tails_place_free(struct tails_place *p);
 /* Any thread. */
-bool tails_is_gone(struct tails *t, const char *session_id);
+bool tails_is_gone(struct tails *t, const char *session_id, const char *id);
 struct relay_session tails_place_session(const struct tails_place *p);
 
 /* ---- tails_save.c ---- */

@@ -32,7 +32,7 @@ static enum sg_code put_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     const struct put *put = arg;
     /* Asked inside the transaction: whoever destroys it says so first, and removes what is there afterwards. */
-    if (tails_is_gone(put->t, put->sp.session_id))
+    if (tails_is_gone(put->t, put->sp.session_id, put->p.id))
         return SG_OK;
     return store_process_put(db, &put->sp, e);
 }

@@ -458,7 +458,7 @@ void ended_destroyed(struct gateway *gw, const char *sandbox, const char *sessio
 {
     struct sg_error e;
     if (*session_id)
-        tails_gone(gw->tails, session_id);
+        tails_gone(gw->tails, session_id, NULL);
     struct destroyed d = {tails_upstream(gw->tails), sandbox};
     if (store_call(gw->store, STORE_DURABLE, destroyed_fn, &d, &e))
         sg_log(SG_LOG_WARN, "saved output not removed", "sandbox", "s", sandbox, "error", "e", &e, NULL);

@@ -152,6 +152,14 @@ static void on_killed(void *arg, const struct sg_error *e)
         remove_go(&l->act);
 }
 
+static void on_forgotten(void *arg)
+{
+    struct look *l = arg;
+    if (act_settled(&l->act))
+        ex_answer_empty(l->act.ex, 204);
+    act_free(&l->act);
+}
+
 static void on_removed(void *arg, const struct sg_error *e)
 {
     struct look *l = arg;
@@ -167,10 +175,8 @@ static void on_removed(void *arg, const struct sg_error *e)
     }
     if (process_ended_or_retried(&l->act, e))
         return;
-    tails_forget(l->act.gw->tails, l->sandbox, l->id);
-    if (act_settled(&l->act))
-        ex_answer_empty(l->act.ex, 204);
-    act_free(&l->act);
+    /* What was saved of it goes before the answer does. */
+    tails_forget(l->act.gw->tails, l->sandbox, l->act.session_id, l->id, on_forgotten, l);
 }
 
 static void remove_go(struct act *a)

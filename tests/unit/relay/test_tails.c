@@ -364,7 +364,7 @@ static void test_nothing_of_a_destroyed_sandbox_comes_back(void **state)
     (void)state;
     with_tails(NULL);
     (void)fake_proc(&fake, "p", 100, 0, false);
-    tails_gone(tails, "sess-1");
+    tails_gone(tails, "sess-1", NULL);
     run("p", MIB);
     struct store_work last = {.kind = STORE_WRITE, .fn = nothing_fn, .done = on_written};
     all_written = false;
@@ -372,6 +372,33 @@ static void test_nothing_of_a_destroyed_sandbox_comes_back(void **state)
     assert_true(fake_until(&fake, &all_written));
     struct stored_process got;
     assert_false(saved("p", &got));
+}
+
+static void on_forgotten(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+/* Neither what was saved of it nor a save on its way is told of after a removal. */
+static void test_nothing_of_a_removed_process_comes_back(void **state)
+{
+    (void)state;
+    bool forgotten = false;
+    with_tails(NULL);
+    (void)fake_proc(&fake, "p", 100, 0, false);
+    (void)fake_proc(&fake, "other", 100, 0, false);
+    run("other", MIB);
+    run("p", MIB);
+    tails_forget(tails, "box", "sess-1", "p", on_forgotten, &forgotten);
+    run("p", MIB);
+    assert_true(fake_until(&fake, &forgotten));
+    struct store_work last = {.kind = STORE_WRITE, .fn = nothing_fn, .done = on_written};
+    all_written = false;
+    assert_true(store_submit(store, &last)); /* behind the saves */
+    assert_true(fake_until(&fake, &all_written));
+    struct stored_process got;
+    assert_false(saved("p", &got));
+    assert_true(saved("other", &got));
 }
 
 /* ---- before an ordered end ---- */
@@ -703,6 +730,7 @@ int main(void)
         T(test_the_exit_is_kept_when_its_bytes_cannot_be_read_P10),
         T(test_a_start_is_remembered_as_running),
         T(test_nothing_of_a_destroyed_sandbox_comes_back),
+        T(test_nothing_of_a_removed_process_comes_back),
         T(test_before_the_end_everything_is_saved),
         T(test_a_session_without_processes_costs_nothing),
         T(test_processes_of_another_gateway_are_saved_too),
