@@ -152,7 +152,7 @@ def test_u5_viewers_see_the_same_and_one_writes(api, box):
         watchers = [api.attach(box, pid, pty=0, protocol=p) for p in ("sandgate.v1", "sandgate.v1.json", "sandgate.v1")]
         t.line("echo to-all-$((40+2))", "to-all-42\r\n")
         for w in watchers:
-            w.until_text(b"to-all-42\r\n$ ")
+            w.until_text(b"$ ", after=w.until_text(b"to-all-42\r\n"))
             w.send(b"echo intruder\r")
             assert w.until("error")["code"] == "writer_exists"
         a.until("presence", lambda m: (m["writers"], m["watchers"]) == (1, 3))
@@ -160,10 +160,11 @@ def test_u5_viewers_see_the_same_and_one_writes(api, box):
             a.until_close()
             assert a.closed == 4001
             u = Typist(b)
-            u.sees("to-all-42\r\n$ ")
+            u.sees("to-all-42\r\n")
+            u.sees("$ ")
             u.line("echo mine-$((1+1))", "mine-2\r\n")
             for w in watchers:
-                w.until_text(b"mine-2\r\n$ ")
+                w.until_text(b"$ ", after=w.until_text(b"mine-2\r\n"))
             u.type("exit\r")
             b.until_close()
         for w in watchers:
@@ -182,7 +183,7 @@ def test_u5_a_client_comes_back_where_it_was(api, box):
             accepted = a.until("stdin")["accepted"]
             line = b"echo r%d-$((%d*2))\r" % (i, i)
             a.send(line, accepted)
-            a.until_text(b"r%d-%d\r\n$ " % (i, i * 2))
+            a.until_text(b"$ ", after=a.until_text(b"r%d-%d\r\n" % (i, i * 2)))
             shown += a.data["pty"]
             a.socket.sock.close()
     with api.attach(box, pid, pty=0) as whole:
@@ -192,23 +193,25 @@ def test_u5_a_client_comes_back_where_it_was(api, box):
 
 # ---- full-screen programs ----
 
+# Paints when its size has changed, as programs over ncurses do, and reads keys one by one.
 PAINTER = r"""
-import curses, os
-def main(screen):
-    painted = 0
-    screen.timeout(50)
-    while True:
-        rows, cols = screen.getmaxyx()
-        if painted == 0 or key == curses.KEY_RESIZE:
-            painted += 1
-            screen.clear()
-            screen.addstr(0, 0, "painted %d at %dx%d" % (painted, cols, rows))
-            screen.addstr(rows - 2, 0, "bottom")
-            screen.refresh()
-        key = screen.getch()
-        if key == ord("q"):
-            return
-curses.wrapper(main)
+import os, select, signal, tty
+read, write = os.pipe()
+os.set_blocking(write, False)
+signal.signal(signal.SIGWINCH, lambda *_: None)
+signal.set_wakeup_fd(write)
+tty.setraw(0)
+painted, was = 0, None
+while True:
+    size = os.get_terminal_size(0)
+    if size != was:
+        painted, was = painted + 1, size
+        os.write(1, b"\x1b[2J\x1b[Hpainted %d at %dx%d\x1b[%d;1Hbottom" % (painted, size.columns, size.lines, size.lines - 1))
+    ready = select.select([0, read], [], [])[0]
+    if read in ready:
+        os.read(read, 100)
+    if 0 in ready and os.read(0, 1) == b"q":
+        break
 """
 
 
