@@ -2,9 +2,7 @@
 
 #include "guest/out.h"
 
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static bool (*const acts[FS_OPS])(struct fs *) = {
     [FS_STAT] = fs_stat,         [FS_LSTAT] = fs_stat,    [FS_LIST] = fs_list,
@@ -20,9 +18,10 @@ static bool (*const acts[FS_OPS])(struct fs *) = {
 /* One descriptor or two for each level of a tree that is gone into. */
 static void allow_descriptors(void)
 {
+    const rlim_t wanted = (rlim_t)3 * FS_DEPTH_MAX;
     struct rlimit r;
-    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < 3 * FS_DEPTH_MAX) {
-        r.rlim_cur = r.rlim_max < 3 * FS_DEPTH_MAX ? r.rlim_max : 3 * FS_DEPTH_MAX;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < wanted) {
+        r.rlim_cur = r.rlim_max < wanted ? r.rlim_max : wanted;
         (void)setrlimit(RLIMIT_NOFILE, &r);
     }
 }
@@ -30,17 +29,14 @@ static void allow_descriptors(void)
 bool act_fs(char *const *argv, mode_t mask, struct guest_fail *f)
 {
     struct fs_args a;
-    struct fs *fs = calloc(1, sizeof *fs);
-    bool ok = fs_args_parse(argv, &a, f) && (fs || guest_failed(f, SG_WF_INTERNAL, 0, "no memory"));
+    struct fs fs = {.a = &a, .f = f, .root = -1, .deadline_ms = guest_now_ms() + guest_life_ms() / 2};
+    bool ok = fs_args_parse(argv, &a, f);
     if (ok) {
-        *fs = (struct fs){.a = &a, .f = f, .root = -1, .deadline_ms = guest_now_ms() + guest_life_ms() / 2};
         (void)umask(mask);
         allow_descriptors();
-        ok = fs_confine(fs) && acts[a.op](fs);
-        if (fs->root >= 0)
-            close(fs->root);
+        ok = fs_confine(&fs) && acts[a.op](&fs);
+        fs_close(fs.root);
     }
-    free(fs);
     fs_args_free(&a);
     return ok;
 }

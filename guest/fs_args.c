@@ -188,7 +188,7 @@ bool fs_args_parse(char *const *argv, struct fs_args *a, struct guest_fail *f)
                           .count = 1000,
                           .max_matches = 1000,
                           .max_line = 4096,
-                          .max_bytes = 1024 * 1024};
+                          .max_bytes = UINT64_C(1024) * 1024};
     if (!argv[0] || strcmp(argv[0], "--op") != 0 || !argv[1])
         return misuse(f, "missing ", "--op");
     unsigned op = 0;

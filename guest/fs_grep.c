@@ -147,8 +147,11 @@ static void search_buffer(struct grep *g, bool at_end)
         if (!whole && (p > 0 || g->have < WINDOW))
             break;
         size_t end = lf ? (size_t)(lf - g->buf) : g->have;
-        if (!g->hit && g->line > g->skip && g->matches < g->fs->a->max_matches &&
-            matches(g, g->buf + p, end - p, whole)) {
+        if (!g->hit && g->line > g->skip && matches(g, g->buf + p, end - p, whole)) {
+            g->full =
+                g->matches == g->fs->a->max_matches; /* it is for the next call, not context of this one */
+            if (g->full)
+                return;
             g->hit = true;
             print_match(g);
         }

@@ -317,7 +317,26 @@ bool match_path(const struct match *m, const char *path)
 
 /* ---- regular expressions ---- */
 
-enum { REPEATS_MAX = 255, STATES_MAX = 32 * 1024 };
+/* What repeats is copied by those who translate it, and what repeats in it again and again. */
+enum { REPEATS_MAX = 255, STATES_MAX = 16 * 1024, GROUPS_MAX = 64 };
+
+struct cost {
+    unsigned long states[GROUPS_MAX + 1]; /* of the groups that we are in */
+    unsigned long last;                   /* of what a repetition would be of */
+    unsigned depth;
+};
+
+static void add_atom(struct cost *c, unsigned long states)
+{
+    c->last = states;
+    c->states[c->depth] += states;
+}
+
+static void repeat(struct cost *c, unsigned long times)
+{
+    c->states[c->depth] += c->last * (times - 1) + 1;
+    c->last = c->last * times + 1;
+}
 
 /* Past a bracket expression that begins after '[' at p. */
 static const char *skip_brackets(const char *p)
@@ -340,31 +359,52 @@ static const char *skip_brackets(const char *p)
     return *p ? p + 1 : p;
 }
 
+/* The greatest number of a repetition that begins after '{' at *p; more than REPEATS_MAX when there is none so great. */
+static unsigned read_bounds(const char **p)
+{
+    unsigned most = 1, n = 0;
+    for (; (**p >= '0' && **p <= '9') || **p == ','; ++*p) {
+        n = **p == ',' ? 0 : n * 10 + (unsigned)(**p - '0');
+        most = n > most ? n : most;
+        if (most > REPEATS_MAX)
+            break;
+    }
+    return most;
+}
+
 const char *match_regex_wrong(const char *pattern)
 {
-    unsigned repeats = 1;
-    size_t len = strlen(pattern);
+    static const char too_often[] = "the pattern repeats too often";
+    struct cost c = {.last = 1};
     for (const char *p = pattern; *p;) {
-        if (*p == '\\' && p[1]) {
-            if (p[1] >= '1' && p[1] <= '9')
+        char at = *p++;
+        if (at == '\\' && *p) {
+            if (*p >= '1' && *p <= '9')
                 return "the pattern refers back";
-            p += 2;
-        } else if (*p == '[') {
-            p = skip_brackets(p + 1);
-        } else if (*p == '{') {
-            unsigned most = 1, n = 0;
-            for (p++; (*p >= '0' && *p <= '9') || *p == ','; p++) {
-                n = *p == ',' ? 0 : n * 10 + (unsigned)(*p - '0');
-                if (n > REPEATS_MAX)
-                    return "the pattern repeats too often";
-                most = n > most ? n : most;
-            }
-            repeats *= most;
-            if (repeats > REPEATS_MAX || repeats * len > STATES_MAX)
-                return "the pattern repeats too often";
-        } else {
             p++;
+            add_atom(&c, 1);
+        } else if (at == '[') {
+            p = skip_brackets(p);
+            add_atom(&c, 1);
+        } else if (at == '(') {
+            if (c.depth == GROUPS_MAX)
+                return "the pattern has too many groups in each other";
+            c.states[++c.depth] = 1;
+        } else if (at == ')' && c.depth) {
+            unsigned long states = c.states[c.depth--];
+            add_atom(&c, states);
+        } else if (at == '{') {
+            unsigned times = read_bounds(&p);
+            if (times > REPEATS_MAX)
+                return too_often;
+            repeat(&c, times + 1);
+        } else if (at == '+' || at == '*' || at == '?') {
+            repeat(&c, 2);
+        } else {
+            add_atom(&c, 1);
         }
+        if (c.states[c.depth] > STATES_MAX)
+            return too_often;
     }
     return NULL;
 }

@@ -226,6 +226,8 @@ static void greps(void **state)
     fs_fails(GREP("(", NULL), "EINVAL");
     fs_fails(GREP("(a)\\1", NULL), "EINVAL");
     fs_fails(GREP("((a{200}){200}){200}", NULL), "EINVAL");
+    fs_fails(GREP("a++++++++++++++++++++++++++++++++", NULL), "EINVAL");
+    fs_is_done(GREP("([a-z]+ )+([A-Z]+)+ [0-9]{1,200} (a+b+c+d+e+f+g+h+i+)+", NULL), "");
     fs_fails(fs("grep", "--path", below("pipe"), "--pattern", "x", NULL), "EINVAL");
     /* In pages, every match is there once. */
     size_t all = GREP("eedle", NULL)->n, got = 0;
@@ -241,6 +243,13 @@ static void greps(void **state)
             snprintf(line, sizeof line, "%llu", (unsigned long long)r->lines[r->n - 1].line);
     }
     assert_int_equal(got, all);
+    /* Context ends where the next match would be, so that the next call begins with it. */
+    r = fs("grep", "--path", below("g/x.c"), "--pattern", "eedle", "--max-matches", "1", "--context", "5",
+           NULL);
+    assert_int_equal(r->last.kind, SG_WIRE_MORE);
+    assert_string_equal(fs_text_of(r), "1:needle in x|2=other|");
+    r = fs("grep", "--path", below("g/x.c"), "--pattern", "eedle", "--from", "2", NULL);
+    assert_found(r, "3:Needle two|");
 }
 
 static void greps_what_is_long_or_binary(void **state)
