@@ -195,12 +195,11 @@ def test_u5_a_client_comes_back_where_it_was(api, box):
 
 # Paints when its size has changed, as programs over ncurses do, and reads keys one by one.
 PAINTER = r"""
-import os, select, signal, tty
+import os, select, signal
 read, write = os.pipe()
 os.set_blocking(write, False)
 signal.signal(signal.SIGWINCH, lambda *_: None)
 signal.set_wakeup_fd(write)
-tty.setraw(0)
 painted, was = 0, None
 while True:
     size = os.get_terminal_size(0)
@@ -218,7 +217,7 @@ while True:
 def test_u6_a_screen_is_painted_again_for_who_comes_back(api, box, way):
     """At the end of the output, with the size that the terminal has already: nothing would come without help."""
     api.put(box, "painter.py", PAINTER.encode())
-    pid = api.start(box, "python3", "painter.py", pty={"cols": 70, "rows": 20}, env=ENV)
+    pid = api.start(box, "sh", "-c", "stty raw -echo; exec python3 painter.py", pty={"cols": 70, "rows": 20}, env=ENV)
     with api.attach(box, pid, pty=0) as a:
         a.until_text(b"painted 1 at 70x20")
         a.until_text(b"bottom")
