@@ -80,7 +80,6 @@ struct reader {
 
 /* ---- feed.c, for reader.c ---- */
 
-struct feeds *relay_feeds(struct relay *r);
 struct feed *feed_find(struct relay *r, const struct relay_session *s, const char *id);
 /* A new one that begins at the offsets; the old one under this name, if any, is not found any more. */
 struct feed *feed_new(struct relay *r, const struct follow_spec *s, struct sg_error *e);

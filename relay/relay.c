@@ -29,7 +29,7 @@ static const struct relay_limits defaults = {
     .backoff_max_ms = 2000,
     .linger_ms = 10000,
     .quiet_ms = 30000,
-    .ring_total = 64 * 1024 * 1024,
+    .ring_total = (int64_t)64 * 1024 * 1024,
     .input_idle_ms = 60000,
     .carrier_open_ms = 30000,
 };

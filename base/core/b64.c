@@ -27,16 +27,17 @@ size_t sg_b64_encode(char *out, const void *data, size_t n)
 
 /* What a character stands for, at each of the four places of a group, and a bit that says that it is one: all four
  * bits are set in groups that are well-formed. */
-#define ALPHABET(X)                                                                                          \
-    X('A', 0)                                                                                                \
-    X('B', 1) X('C', 2) X('D', 3) X('E', 4) X('F', 5) X('G', 6) X('H', 7) X('I', 8) X('J', 9) X('K', 10)     \
-        X('L', 11) X('M', 12) X('N', 13) X('O', 14) X('P', 15) X('Q', 16) X('R', 17) X('S', 18) X('T', 19)   \
-            X('U', 20) X('V', 21) X('W', 22) X('X', 23) X('Y', 24) X('Z', 25) X('a', 26) X('b', 27)          \
-                X('c', 28) X('d', 29) X('e', 30) X('f', 31) X('g', 32) X('h', 33) X('i', 34) X('j', 35)      \
-                    X('k', 36) X('l', 37) X('m', 38) X('n', 39) X('o', 40) X('p', 41) X('q', 42) X('r', 43)  \
-                        X('s', 44) X('t', 45) X('u', 46) X('v', 47) X('w', 48) X('x', 49) X('y', 50)         \
-                            X('z', 51) X('0', 52) X('1', 53) X('2', 54) X('3', 55) X('4', 56) X('5', 57)     \
-                                X('6', 58) X('7', 59) X('8', 60) X('9', 61) X('+', 62) X('/', 63)
+/* clang-format off */
+#define ALPHABET(X) \
+    X('A', 0) X('B', 1) X('C', 2) X('D', 3) X('E', 4) X('F', 5) X('G', 6) X('H', 7) \
+    X('I', 8) X('J', 9) X('K', 10) X('L', 11) X('M', 12) X('N', 13) X('O', 14) X('P', 15) \
+    X('Q', 16) X('R', 17) X('S', 18) X('T', 19) X('U', 20) X('V', 21) X('W', 22) X('X', 23) \
+    X('Y', 24) X('Z', 25) X('a', 26) X('b', 27) X('c', 28) X('d', 29) X('e', 30) X('f', 31) \
+    X('g', 32) X('h', 33) X('i', 34) X('j', 35) X('k', 36) X('l', 37) X('m', 38) X('n', 39) \
+    X('o', 40) X('p', 41) X('q', 42) X('r', 43) X('s', 44) X('t', 45) X('u', 46) X('v', 47) \
+    X('w', 48) X('x', 49) X('y', 50) X('z', 51) X('0', 52) X('1', 53) X('2', 54) X('3', 55) \
+    X('4', 56) X('5', 57) X('6', 58) X('7', 59) X('8', 60) X('9', 61) X('+', 62) X('/', 63)
+/* clang-format on */
 #define PLACE(k, c, v) [c] = 1u << (24 + (k)) | (uint32_t)(v) << (18 - 6 * (k)),
 #define PLACE0(c, v)   PLACE(0, c, v)
 #define PLACE1(c, v)   PLACE(1, c, v)

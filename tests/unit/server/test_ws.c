@@ -35,10 +35,18 @@ static void on_open(void *arg, struct ws *ws)
     opened++;
 }
 
+/* The byte of a flood's block `left` bytes before its end. */
+static char flood_byte(size_t left, size_t i)
+{
+    return (char)(left / (32 * 1024) * 31 + i * 7 + i / 251);
+}
+
 static void flood(struct echo *e)
 {
     static char block[32 * 1024];
     while (e->flood && ws_queued(e->ws) < WS_QUEUE_HIGH) {
+        for (size_t i = 0; i + 1 < sizeof block; i++)
+            block[i] = flood_byte(e->flood, i);
         assert_true(ws_send(e->ws, false, "h", 1, block, sizeof block - 1));
         e->flood -= sizeof block;
     }
@@ -676,6 +684,11 @@ static void a_slow_reader_drains_through_a_bounded_queue(void **state)
             free(f.data);
             break;
         }
+        size_t left = (size_t)64 * 1024 * 1024 - got; /* whether it was written at once, in part, or queued */
+        assert_int_equal(f.len, 32 * 1024);
+        for (size_t i = 0; i + 1 < f.len; i++)
+            if ((char)f.data[1 + i] != flood_byte(left, i))
+                fail_msg("byte %zu of the block %zu before the end", i, left);
         got += f.len;
         free(f.data);
         send_frame(fd, 0x8a, NULL, 0);
