@@ -7,6 +7,7 @@
 #include "server/internal.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -74,6 +75,7 @@ static void refuse(struct conn *c, unsigned status)
             return;
         r->conn = c;
     }
+    bool held = r->handed_out && r->answer.kind == ANSWER_NONE;
     if (r->answer.kind == ANSWER_NONE) {
         struct sg_error e;
         refusal(status, &e);
@@ -82,6 +84,11 @@ static void refuse(struct conn *c, unsigned status)
     if (!r->early_sent && r->answer.kind == ANSWER_BODY) {
         respond_early(r);
         swallow(c->fd);
+    }
+    if (held) { /* amid an upload: its handler has not answered, and hears that the client is gone */
+        free(r->answer.body);
+        r->answer.body = NULL;
+        r->answer.kind = ANSWER_NONE;
     }
     if (r != c->req) {
         respond_log(r);

@@ -370,3 +370,19 @@ def test_a_frame_with_a_mebibyte_is_accepted(api, box):
         a.socket.send_binary(bytes(9) + bytes(MIB))
         assert a.next() == "hello" and a.next() == "error"
         assert a.messages[-1]["code"] == "unsupported", "understood; this process takes no input"
+
+
+@pytest.mark.parametrize("writer", [True, False])
+def test_a_malformed_chunk_amid_an_upload_C10(gateway, api, box, writer):
+    """The library refuses it by itself, while a handler holds the request: who hears that the client is gone."""
+    pid = api.start(box, "cat", stdin="open")
+    with api.attach(box, pid, mode="write" if writer else "watch") as a:  # a writer has the upload refused
+        a.until("hello")
+        answer = raw(gateway, f"POST /v1/sandboxes/{box}/processes/{pid}/stdin HTTP/1.1\r\nHost: x\r\n"
+                     f"Authorization: Bearer {api.token}\r\nContent-Type: application/octet-stream\r\n"
+                     "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nZZZ\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 400 ") and b'"bad_request"' in answer
+        assert api.process(box, pid, wait_ms=500)["state"] == "running"  # longer than any timer of the upload
+    with api.attach(box, pid, mode="write") as a:
+        a.send(b"x")
+        a.until_bytes(1)
