@@ -35,5 +35,26 @@ void route_exec(struct exchange *ex);
 
 void route_file_read(struct exchange *ex);
 void route_file_write(struct exchange *ex);
+void route_file_list(struct exchange *ex);
+void route_file_stat(struct exchange *ex);
+void route_file_readlink(struct exchange *ex);
+void route_file_realpath(struct exchange *ex);
+void route_file_exists(struct exchange *ex);
+void route_file_access(struct exchange *ex);
+void route_file_glob(struct exchange *ex);
+void route_file_grep(struct exchange *ex);
+void route_file_text(struct exchange *ex);
+void route_file_mkdir(struct exchange *ex);
+void route_file_remove(struct exchange *ex);
+void route_file_delete(struct exchange *ex);
+void route_file_move(struct exchange *ex);
+void route_file_copy(struct exchange *ex);
+void route_file_symlink(struct exchange *ex);
+void route_file_link(struct exchange *ex);
+void route_file_chmod(struct exchange *ex);
+void route_file_chown(struct exchange *ex);
+void route_file_truncate(struct exchange *ex);
+void route_file_utimes(struct exchange *ex);
+void route_file_mktemp(struct exchange *ex);
 
 #endif

@@ -35,6 +35,28 @@ const struct route routes[] = {
 
     {"GET",    "/v1/sandboxes/{name}/files/content", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_read},
     {"PUT",    "/v1/sandboxes/{name}/files/content", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_file_write},
+
+    {"GET",    "/v1/sandboxes/{name}/files",         ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_list},
+    {"DELETE", "/v1/sandboxes/{name}/files",         ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_remove},
+    {"DELETE", "/v1/sandboxes/{name}/files/content", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_delete},
+    {"GET",    "/v1/sandboxes/{name}/files/stat",    ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_stat},
+    {"GET",    "/v1/sandboxes/{name}/files/readlink",           ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_readlink},
+    {"GET",    "/v1/sandboxes/{name}/files/realpath", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_realpath},
+    {"GET",    "/v1/sandboxes/{name}/files/exists",  ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_exists},
+    {"GET",    "/v1/sandboxes/{name}/files/access",  ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_access},
+    {"GET",    "/v1/sandboxes/{name}/files/glob",    ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_glob},
+    {"GET",    "/v1/sandboxes/{name}/files/grep",    ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_grep},
+    {"GET",    "/v1/sandboxes/{name}/files/text",    ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_text},
+    {"POST",   "/v1/sandboxes/{name}/files/mkdir",   ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_mkdir},
+    {"POST",   "/v1/sandboxes/{name}/files/move",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_move},
+    {"POST",   "/v1/sandboxes/{name}/files/copy",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_copy},
+    {"POST",   "/v1/sandboxes/{name}/files/symlink", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_symlink},
+    {"POST",   "/v1/sandboxes/{name}/files/link",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_link},
+    {"POST",   "/v1/sandboxes/{name}/files/chmod",   ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_chmod},
+    {"POST",   "/v1/sandboxes/{name}/files/chown",   ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_chown},
+    {"POST",   "/v1/sandboxes/{name}/files/truncate", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_truncate},
+    {"POST",   "/v1/sandboxes/{name}/files/utimes",  ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_utimes},
+    {"POST",   "/v1/sandboxes/{name}/files/mktemp",  ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_mktemp},
 };
 /* clang-format on */
 const size_t routes_count = sizeof routes / sizeof *routes;

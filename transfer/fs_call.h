@@ -17,7 +17,7 @@ enum {
     FS_ANSWER_MAX = 32 * 1024 * 1024, /* bytes of memory that one answer takes; more is OVERLOADED */
 };
 
-/* ---- the request ---- */
+/* ---- fs_request.c: the request; any thread ---- */
 
 struct fs_request {
     char *args[FS_ARGS_MAX + 1]; /* owned; NULL-terminated */

@@ -1,0 +1,84 @@
+#include "routes/files.h"
+
+#include "base/buf.h"
+
+#include <stdlib.h>
+
+enum { ANSWER_MAX = 64 * 1024 * 1024 };
+
+static void files_free(struct files_call *f)
+{
+    fs_request_free(&f->request);
+    act_free(&f->act);
+}
+
+static void files_fail(struct act *a, const struct sg_error *e)
+{
+    struct files_call *f = (struct files_call *)a;
+    if (act_settled(a))
+        ex_fail(a->ex, e);
+    files_free(f);
+}
+
+static void answer(struct files_call *f, const struct fs_answer *a)
+{
+    struct sg_error e;
+    struct sg_buf out;
+    sg_buf_init(&out, ANSWER_MAX);
+    int status = f->op->answer(f, a, &out, &e);
+    if (status && out.failed) {
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
+        status = 0;
+    }
+    if (!status) {
+        files_fail(&f->act, &e);
+    } else {
+        if (act_settled(&f->act)) {
+            if (out.len)
+                ex_answer_json_text(f->act.ex, status, &out);
+            else
+                ex_answer_empty(f->act.ex, status);
+        }
+        files_free(f);
+    }
+    sg_buf_free(&out);
+}
+
+static void on_done(void *arg, const struct fs_answer *a, const struct sg_error *e)
+{
+    struct files_call *f = arg;
+    if (a)
+        answer(f, a);
+    else if (!act_retry(&f->act, e))
+        files_fail(&f->act, e);
+}
+
+static void files_go(struct act *a)
+{
+    struct files_call *f = (struct files_call *)a;
+    struct sg_error e;
+    const struct fs_target t = {.session_id = a->session_id, .arch = a->arch, .cwd = a->cwd};
+    if (!fs_call_start(a->gw->guestlink, &t, &f->request, on_done, f, &e))
+        files_fail(a, &e);
+}
+
+void files_begin(struct exchange *ex, const struct files_op *op)
+{
+    struct fs_request r = {0};
+    struct sg_error e;
+    bool resume = false;
+    if (files_parse(ex, op, &r, &resume, &e)) {
+        fs_request_free(&r);
+        ex_fail(ex, &e);
+        return;
+    }
+    struct files_call *f = act_new(ex, sizeof *f, files_go, files_fail);
+    if (!f) {
+        fs_request_free(&r);
+        return;
+    }
+    f->op = op;
+    f->request = r;
+    f->act.resume = resume;
+    act_begin(&f->act);
+}
