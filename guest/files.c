@@ -13,8 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* An upload is a regular file right below the root: ROOT/<name>, or the name alone. */
-static const char *upload_name(const char *from)
+const char *upload_name(const char *from)
 {
     const char *root = guest_root_path();
     size_t n = strlen(root);

@@ -12,7 +12,7 @@ static bool (*const acts[FS_OPS])(struct fs *) = {
     [FS_LINK] = fs_link,         [FS_CHMOD] = fs_chmod,   [FS_CHOWN] = fs_chown,
     [FS_TRUNCATE] = fs_truncate, [FS_UTIMES] = fs_utimes, [FS_MKTEMP] = fs_mktemp,
     [FS_APPEND] = fs_append,     [FS_READ] = fs_read,     [FS_LINES] = fs_lines,
-    [FS_GLOB] = fs_glob,         [FS_GREP] = fs_grep,
+    [FS_GLOB] = fs_glob,         [FS_GREP] = fs_grep,     [FS_PUT] = fs_put,
 };
 
 /* One descriptor or two for each level of a tree that is gone into. */

@@ -65,6 +65,14 @@ bool fs_each(int fd, fs_entry_fn *fn, void *arg);
 void fs_print(const struct stat *st, const char *name, int dir, const char *entry);
 void fs_print_name(const char *name, size_t len);
 
+/* Makes the directories before the last part of path, which is written to meanwhile. */
+bool fs_make_parents(struct fs *fs, char *path);
+/* From where they are to the end of `from`; false with errno. */
+bool fs_copy_bytes(int from, int to);
+/* rename, of files also exclusively where the file system cannot do that. */
+bool fs_rename(int from, const char *name, int to, const char *to_name, bool exclusive);
+bool fs_sync_directory(int dir);
+
 /* ---- the operations ---- */
 
 bool fs_stat(struct fs *fs); /* stat, lstat */
@@ -89,5 +97,6 @@ bool fs_read(struct fs *fs);
 bool fs_lines(struct fs *fs);
 bool fs_glob(struct fs *fs);
 bool fs_grep(struct fs *fs);
+bool fs_put(struct fs *fs);
 
 #endif

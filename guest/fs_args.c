@@ -21,9 +21,9 @@
 static const char *const ops[FS_OPS] = {"stat",     "lstat", "list",   "exists",   "access", "readlink",
                                         "realpath", "mkdir", "remove", "move",     "copy",   "symlink",
                                         "link",     "chmod", "chown",  "truncate", "utimes", "mktemp",
-                                        "append",   "read",  "lines",  "glob",     "grep"};
+                                        "append",   "read",  "lines",  "glob",     "grep",   "put"};
 
-enum kind { FLAG, BYTES, NUMBER, SIGNED, OCTAL, ACCESS, UPLOAD };
+enum kind { FLAG, BYTES, NUMBER, SIGNED, OCTAL, ACCESS, TEXT };
 
 struct option {
     const char *name;
@@ -44,10 +44,13 @@ static const struct option options[] = {
     {"--pattern", BYTES, FINDS, FINDS, FS_PATTERN_MAX, AT(pattern), 0},
     {"--glob", BYTES, BIT(FS_GREP), 0, FS_PATTERN_MAX, AT(glob), 0},
     {"--prefix", BYTES, BIT(FS_MKTEMP), 0, 128, AT(prefix), 0},
-    {"--from", UPLOAD, BIT(FS_APPEND), BIT(FS_APPEND), 0, AT(upload), 0},
+    {"--from", TEXT, BIT(FS_APPEND) | BIT(FS_PUT), BIT(FS_APPEND) | BIT(FS_PUT), 0, AT(upload), 0},
+    {"--if-match", TEXT, BIT(FS_PUT), 0, 0, AT(if_match), 0},
+    {"--digest", TEXT, BIT(FS_PUT), 0, 0, AT(digest), 0},
+    {"--size", NUMBER, BIT(FS_PUT), 0, INT64_MAX, AT(size), AT(has_size)},
     {"--from", NUMBER, TEXTS, 0, INT64_MAX, AT(from), 0},
     {"--count", NUMBER, BIT(FS_LINES), 0, INT64_MAX, AT(count), 0},
-    {"--mode", OCTAL, BIT(FS_MKDIR) | BIT(FS_CHMOD), BIT(FS_CHMOD), 07777, AT(mode), 0},
+    {"--mode", OCTAL, BIT(FS_MKDIR) | BIT(FS_CHMOD) | BIT(FS_PUT), BIT(FS_CHMOD), 07777, AT(mode), 0},
     {"--mode", ACCESS, BIT(FS_ACCESS), 0, 0, AT(access), 0},
     {"--limit", NUMBER, PAGED, 0, 10000, AT(limit), 0},
     {"--limit", NUMBER, BIT(FS_READ), 0, GUEST_FOLLOW_BYTES, AT(limit), 0},
@@ -62,10 +65,10 @@ static const struct option options[] = {
     {"--max-line-bytes", NUMBER, TEXTS, 0, FS_LINE_MAX, AT(max_line), 0},
     {"--max-bytes", NUMBER, TEXTS, 0, INT64_MAX, AT(max_bytes), 0},
     {"--context", NUMBER, BIT(FS_GREP), 0, FS_CONTEXT_MAX, AT(context), 0},
-    {"--parents", FLAG, BIT(FS_MKDIR), 0, 0, AT(parents), 0},
+    {"--parents", FLAG, BIT(FS_MKDIR) | BIT(FS_PUT), 0, 0, AT(parents), 0},
     {"--recursive", FLAG, TREES, 0, 0, AT(recursive), 0},
     {"--force", FLAG, BIT(FS_REMOVE), 0, 0, AT(force), 0},
-    {"--exclusive", FLAG, BIT(FS_MOVE) | BIT(FS_COPY), 0, 0, AT(exclusive), 0},
+    {"--exclusive", FLAG, BIT(FS_MOVE) | BIT(FS_COPY) | BIT(FS_PUT), 0, 0, AT(exclusive), 0},
     {"--no-follow", FLAG, BIT(FS_UTIMES) | BIT(FS_CHOWN), 0, 0, AT(no_follow), 0},
     {"--directory", FLAG, BIT(FS_MKTEMP), 0, 0, AT(directory), 0},
     {"--hidden", FLAG, FINDS, 0, 0, AT(hidden), 0},
@@ -151,7 +154,7 @@ static bool store(struct fs_args *a, const struct option *o, const char *v)
         return store_octal(at, v, o->max);
     case ACCESS:
         return store_access(at, v);
-    case UPLOAD:
+    case TEXT:
         *(const char **)at = v;
         return *v && strlen(v) < FS_PATH_MAX;
     }
@@ -174,6 +177,8 @@ static bool fits_together(const struct fs_args *a, struct guest_fail *f)
         return misuse(f, "--recursive and ", "--no-follow");
     if (a->prefix && strchr(a->prefix, '/'))
         return misuse(f, "bad value of ", "--prefix");
+    if (a->exclusive && a->if_match)
+        return misuse(f, "--exclusive and ", "--if-match");
     if (a->op == FS_LINES && a->from == 0)
         return misuse(f, "bad value of ", "--from");
     return true;

@@ -30,6 +30,7 @@ enum fs_op {
     FS_LINES,
     FS_GLOB,
     FS_GREP,
+    FS_PUT,
     FS_OPS,
 };
 
@@ -38,18 +39,20 @@ struct fs_args {
     enum fs_op op;
     char *path, *to, *root; /* any bytes but NUL, 1..FS_PATH_MAX of them; freed by fs_args_free */
     char *after, *pattern, *glob, *prefix;
-    const char *upload;   /* append --from: its name */
+    const char *upload;   /* append and put: its name */
+    const char *if_match; /* put: <dev>-<ino>-<size>-<mtime_ns>-<ctime_ns> of what is to be replaced */
+    const char *digest;   /* put: sha-256:HEX, of what is put there */
     int mode;             /* -1: not given */
     int access;           /* R_OK | W_OK | X_OK, 0: that it is there */
     uint64_t limit;       /* names of list (10000) and glob (10000), bytes of read (GUEST_FOLLOW_BYTES) */
     uint64_t offset;      /* read, append */
     uint64_t tail;        /* read: so many bytes before the end */
     uint64_t uid, gid;    /* chown; UINT32_MAX: as it is */
-    uint64_t size;        /* truncate */
+    uint64_t size;        /* truncate; put: it has to be so long */
     uint64_t from, count; /* lines: 1, 1000; grep's from: 0 */
     uint64_t max_matches, max_line, max_bytes, context; /* 1000, 4096, 1 MiB, 0 */
     int64_t atime_ns, mtime_ns;
-    bool has_offset, has_tail, has_atime, has_mtime;
+    bool has_offset, has_tail, has_atime, has_mtime, has_size;
     bool parents, recursive, force, exclusive, no_follow, directory, hidden, fixed, icase, binary;
 };
 

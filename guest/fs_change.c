@@ -44,7 +44,7 @@ static bool is_directory(struct fs *fs, const char *path)
     return fd >= 0;
 }
 
-static bool make_parents(struct fs *fs, char *path)
+bool fs_make_parents(struct fs *fs, char *path)
 {
     bool created, ok = true;
     for (char *p = path + strspn(path, "/"); ok && (p = strchr(p, '/')); p++) {
@@ -72,7 +72,7 @@ bool fs_mkdir(struct fs *fs)
         }
         if (errno != ENOENT && errno != ENOTDIR)
             return fs_failed(fs, "the directory");
-        if (!make_parents(fs, fs->a->path))
+        if (!fs_make_parents(fs, fs->a->path))
             return fs_failed(fs, "making the parent directories");
     }
     if (!make_directory(fs, fs->a->path, fs->a->mode, &created)) {
@@ -276,24 +276,6 @@ bool fs_mktemp(struct fs *fs)
     return ok;
 }
 
-static bool append_bytes(int from, int to)
-{
-    static char buf[256 * 1024];
-    for (;;) {
-        ssize_t n = read(from, buf, sizeof buf);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n == 0;
-        for (ssize_t at = 0; at < n;) {
-            ssize_t w = write(to, buf + at, (size_t)(n - at));
-            if (w < 0 && errno != EINTR)
-                return false;
-            at += w > 0 ? w : 0;
-        }
-    }
-}
-
 /* All of it or nothing: another append waits for the lock. */
 static bool append(struct fs *fs, int from, int fd)
 {
@@ -302,7 +284,7 @@ static bool append(struct fs *fs, int from, int fd)
         return fs_failed(fs, "appending");
     if (fs->a->has_offset && (uint64_t)st.st_size != fs->a->offset)
         return fs_refused(fs, ESTALE, "the file is of another size");
-    if (!append_bytes(from, fd) || fsync(fd)) {
+    if (!fs_copy_bytes(from, fd) || fsync(fd)) {
         int err = errno;
         (void)!ftruncate(fd, st.st_size);
         errno = err;

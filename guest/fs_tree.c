@@ -101,7 +101,7 @@ static void temp_name(struct copy *c, char out[64])
     snprintf(out, 64, ".sandgate-%d-%lx-%u", (int)getpid(), (unsigned long)t.tv_nsec, c->count++);
 }
 
-static bool copy_bytes(int from, int to)
+bool fs_copy_bytes(int from, int to)
 {
     static char buf[256 * 1024];
     for (;;) {
@@ -138,7 +138,7 @@ static bool set_attributes(const struct copy *c, int fd, const struct stat *st)
     return !c->keep || (futimens(fd, t) == 0 && fsync(fd) == 0);
 }
 
-static bool place(int from, const char *temp, int to, const char *name, bool exclusive)
+bool fs_rename(int from, const char *temp, int to, const char *name, bool exclusive)
 {
     if (!exclusive)
         return renameat(from, temp, to, name) == 0;
@@ -152,7 +152,7 @@ static bool place(int from, const char *temp, int to, const char *name, bool exc
 /* The temporary name takes its place, or goes. */
 static bool settle(struct copy *c, bool ok, int to, const char *temp, const char *name)
 {
-    ok = ok && place(to, temp, to, name, c->exclusive);
+    ok = ok && fs_rename(to, temp, to, name, c->exclusive);
     if (!ok) {
         int err = errno;
         (void)unlinkat(to, temp, 0);
@@ -175,7 +175,7 @@ static bool copy_regular(struct copy *c, int from, const char *name, int to, con
     temp_name(c, temp);
     int out = openat(to, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (out >= 0) {
-        bool ok = copy_bytes(in, out) && set_attributes(c, out, &st);
+        bool ok = fs_copy_bytes(in, out) && set_attributes(c, out, &st);
         ok = settle(c, close(out) == 0 && ok, to, temp, to_name);
         fs_close(in);
         return ok;
@@ -346,7 +346,7 @@ bool fs_copy(struct fs *fs)
 
 /* ---- move ---- */
 
-static bool sync_directory(int dir)
+bool fs_sync_directory(int dir)
 {
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool ok = fd >= 0 && fsync(fd) == 0;
@@ -365,14 +365,14 @@ static bool move_over(struct fs *fs, const struct fs_place *from, const struct f
         return false;
     temp_name(&c, temp);
     bool ok = copy_at(&c, from->dir, from->name, to->dir, temp) &&
-              place(to->dir, temp, to->dir, to->name, fs->a->exclusive);
+              fs_rename(to->dir, temp, to->dir, to->name, fs->a->exclusive);
     if (!ok) {
         int err = errno;
         (void)remove_at(&depth, to->dir, temp);
         errno = err;
         return false;
     }
-    (void)sync_directory(to->dir);
+    (void)fs_sync_directory(to->dir);
     return remove_at(&depth, from->dir, from->name);
 }
 
