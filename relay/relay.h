@@ -20,7 +20,7 @@ struct relay_limits {
     int64_t settle_ms;          /* 20 s: how long a lost start is asked after */
     int64_t retry_ms;           /* 5 s: how long an idempotent act is tried again */
     int64_t pause_max_ms;       /* 5 s: a stream paused for longer is cut and asked for again */
-    int64_t slow_reader_ms;     /* 60 s: an attached client that reads nothing for so long is closed */
+    int64_t slow_reader_ms;     /* 30 s: an attached client that reads nothing for so long is closed */
     int64_t keepalive_ms;       /* 20 s: between keepalive records */
     int64_t backoff_max_ms;     /* 2 s; the first wait is a twentieth of it */
     int64_t linger_ms;          /* 10 s: a feed that nobody reads is kept for so long */
