@@ -622,9 +622,11 @@ class Writer:
     def refused(self, problem, closing=False):
         """What an answer tells that is not yes.  closing: the end was sent before, so it may have arrived."""
         code, at = problem["code"], problem.get("accepted")
-        if at is not None and at < self.at:
+        if at is not None and code == "stdin_offset":
+            self.at = at  # as far as this gateway has heard: going on there is right, as what is known is passed over
+        elif at is not None and at < self.at:
             raise Wrong(f"{self.at} bytes were accepted, and now: {problem}")
-        if at is not None:
+        elif at is not None:
             self.accepted(at, False)
         if code in ("stdin_closed", "process_finished"):
             if not self.closing and not closing:
