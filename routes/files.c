@@ -8,6 +8,8 @@ enum { ANSWER_MAX = 64 * 1024 * 1024 };
 
 static void files_free(struct files_call *f)
 {
+    if (f->call)
+        fs_call_cancel(f->call);
     fs_request_free(&f->request);
     act_free(&f->act);
 }
@@ -47,10 +49,20 @@ static void answer(struct files_call *f, const struct fs_answer *a)
 static void on_done(void *arg, const struct fs_answer *a, const struct sg_error *e)
 {
     struct files_call *f = arg;
+    f->call = NULL;
     if (a)
         answer(f, a);
     else if (!act_retry(&f->act, e))
         files_fail(&f->act, e);
+}
+
+/* A search may go on for long; what changes something goes on unheard. */
+static void on_reader_gone(void *arg)
+{
+    struct files_call *f = arg;
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_FINISHED, "the client left");
+    files_fail(&f->act, &e);
 }
 
 static void files_go(struct act *a)
@@ -58,8 +70,11 @@ static void files_go(struct act *a)
     struct files_call *f = (struct files_call *)a;
     struct sg_error e;
     const struct fs_target t = {.session_id = a->session_id, .arch = a->arch, .cwd = a->cwd};
-    if (!fs_call_start(a->gw->guestlink, &t, &f->request, on_done, f, &e))
+    f->call = fs_call_start(a->gw->guestlink, &t, &f->request, on_done, f, &e);
+    if (!f->call)
         files_fail(a, &e);
+    else if (f->op->reads && a->ex)
+        ex_on_gone(a->ex, on_reader_gone, f);
 }
 
 void files_begin(struct exchange *ex, const struct files_op *op)

@@ -50,6 +50,7 @@ struct files_call {
     struct act act;
     const struct files_op *op;
     struct fs_request request;
+    struct fs_call *call;
 };
 
 /* Checks the request and makes the call; answers. */

@@ -241,7 +241,9 @@ fail:
 
 void fs_call_cancel(struct fs_call *c)
 {
-    if (c->call)
+    if (c->call && c->request->reads)
+        guest_abandon(c->call);
+    else if (c->call)
         guest_cancel(c->call);
     call_free(c);
 }

@@ -69,6 +69,7 @@ typedef void fs_done_fn(void *arg, const struct fs_answer *a, const struct sg_er
 /* r must stay until done or cancel.  No callback before it returns; NULL with *e when it could not begin. */
 struct fs_call *fs_call_start(struct guestlink *g, const struct fs_target *t, const struct fs_request *r,
                               fs_done_fn *done, void *arg, struct sg_error *e);
+/* What reads is ended in the sandbox, too; what changes something is seen through there. */
 void fs_call_cancel(struct fs_call *c);
 
 #endif

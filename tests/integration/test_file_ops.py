@@ -2,9 +2,12 @@
 import base64
 import concurrent.futures
 import secrets
+import socket
 import urllib.parse
 
 import pytest
+
+from harness import until
 
 NAMES = [b"with space", b"quo'te\"s", b"new\nline", b"$(touch pwned)", b"-rf", "ünï".encode(), b"\xff\xfe raw", b"a\x7fb", b"x" * 255,
          b"..dots", b"a\\n"]
@@ -278,6 +281,18 @@ def test_a_read_whose_answer_is_cut_is_asked_again(api, box, files, emulator):
     with emulator.calls() as calls:
         assert files.get("stat", path="f")["size"] == 1
     assert len(calls) > 1
+
+
+def test_a_search_ends_with_the_client_who_wants_it(api, box, files, gateway):
+    """Half a tebibyte of zeros takes minutes to read."""
+    api.run(box, shell="truncate -s 512G zeros")
+    running = "grep -lzx '[l]ines' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as peer:
+        peer.sendall((f"GET {files.base}/text?path=zeros&line=2 HTTP/1.1\r\nHost: x\r\n"
+                      f"Authorization: Bearer {gateway.token}\r\n\r\n").encode())
+        until(lambda: api.run(box, shell=running)["out"] != b"0\n", "it reads")
+    until(lambda: api.run(box, shell=running)["out"] == b"0\n", "it ends", 20)
 
 
 def test_a_stopped_sandbox_is_told_or_resumed(api, box, files):

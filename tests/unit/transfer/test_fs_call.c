@@ -331,19 +331,26 @@ static void test_too_long(void **state)
     free(lines);
 }
 
+/* Who asked is gone: what reads is ended in the sandbox, and what changes something is not. */
 static void test_cancel(void **state)
 {
     (void)state;
     struct owner o = {0};
-    struct fs_request r = {0};
-    fs_request_begin(&r, "stat");
-    struct fs_call *c = begin(&o, &r);
+    struct fs_request reads = {.reads = true}, moves = {0};
+    fs_request_begin(&reads, "grep");
+    fs_request_begin(&moves, "move");
+    struct fs_call *c = begin(&o, &reads), *d = begin(&o, &moves);
     assert_non_null(c);
+    assert_non_null(d);
     fs_call_cancel(c);
-    fs_request_free(&r);
+    assert_int_equal(fake.abandoned, 1);
+    fs_call_cancel(d);
+    fs_request_free(&reads);
+    fs_request_free(&moves);
     fake_turns(&fake, 10);
     assert_int_equal(o.times, 0);
-    assert_int_equal(fake.cancelled, 1);
+    assert_int_equal(fake.cancelled, 2);
+    assert_int_equal(fake.abandoned, 1);
 }
 
 static void test_word(void **state)
