@@ -68,7 +68,7 @@ bool files_is_set(struct exchange *ex, const char *name);
 
 /* ---- files_json.c ---- */
 
-enum { FILES_TIME_TEXT = 40 };
+enum { FILES_TIME_TEXT = 96 }; /* as much as six integers could take */
 void files_time_format(int64_t ns, char out[FILES_TIME_TEXT]);
 /* "key":"…" when it is UTF-8 without NUL, else "key_b64":"…"; data[len] must be NUL. */
 void files_put_bytes(struct sg_buf *out, const char *key, const char *data, size_t len);
