@@ -45,7 +45,7 @@ static json_t *started_json(const struct sg_wire_process *p)
 
 static bool output_complete(const struct sg_wire_process *p)
 {
-    return p->state == SG_PS_FINISHED && !p->output_incomplete;
+    return p->state == SG_PS_FINISHED && p->how != SG_HOW_NONE && !p->output_incomplete;
 }
 
 /* What ended it; null while it runs. */
@@ -87,13 +87,15 @@ static json_t *retention_json(const struct sg_wire_process *p)
 /* What record and run have in common. */
 static int set_common(json_t *o, const struct sg_wire_process *p, const char *session_id)
 {
+    /* A hello tells that it has ended, not how: never "finished" without that. */
+    enum sg_wire_state state = p->state == SG_PS_FINISHED && p->how == SG_HOW_NONE ? SG_PS_RUNNING : p->state;
     char buf[SG_SIGNAL_TEXT];
     bool ended = p->how != SG_HOW_NONE;
     bool signalled =
         p->how == SG_HOW_SIGNAL || ((p->how == SG_HOW_TIMEOUT || p->how == SG_HOW_SCOPE) && p->value);
     int bad = json_object_set_new(o, "process_id", json_string(p->id));
     bad |= json_object_set_new(o, "session_id", json_string(session_id));
-    bad |= json_object_set_new(o, "state", json_string(sg_wire_state_name(p->state)));
+    bad |= json_object_set_new(o, "state", json_string(sg_wire_state_name(state)));
     bad |= json_object_set_new(o, "exit_code", p->how == SG_HOW_EXIT ? json_integer(p->value) : json_null());
     bad |= json_object_set_new(o, "signal",
                                signalled ? json_string(sg_signal_name(p->value, buf)) : json_null());

@@ -86,7 +86,7 @@ static void on_run(void *arg, const struct run_result *res, const struct sg_erro
             start_fail(&s->act, e);
         return;
     }
-    bool running = res->p.how == SG_HOW_NONE && res->p.state != SG_PS_FINISHED;
+    bool running = res->p.how == SG_HOW_NONE;
     int status = running ? 202 : 200;
     set_process_location(&s->act, s->spec.id);
     if (run_answer_large(res) && s->act.ex) {

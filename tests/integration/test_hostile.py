@@ -369,7 +369,7 @@ def test_a_frame_with_a_mebibyte_is_accepted(api, box):
     with api.attach(box, pid) as a:
         a.socket.send_binary(bytes(9) + bytes(MIB))
         assert a.next() == "hello" and a.next() == "error"
-        assert a.messages[-1]["code"] == "unsupported", "understood; this process takes no input"
+        assert a.messages[-1]["code"] == "stdin_closed", "understood; this process takes no input"
 
 
 @pytest.mark.parametrize("writer", [True, False])

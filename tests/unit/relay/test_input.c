@@ -189,8 +189,12 @@ static void live_through(struct story *st)
     while (!me.closed || (st->cols && (in->cols != st->cols || in->rows != st->rows)) ||
            in->acked[0] != st->acked[0] || in->acked[1] != st->acked[1]) {
         if (sg_mono_ms() >= end)
-            fail_msg("stuck: said %zu of %zu, accepted %zu, told %llu, room %zu, %d carriers, size %u %u not %u %u, acks %llu %llu not %llu %llu", st->said, st->len,
-                     in->len, (unsigned long long)me.accepted, me.room, in->live, in->cols, in->rows, st->cols, st->rows, (unsigned long long)in->acked[0], (unsigned long long)in->acked[1], (unsigned long long)st->acked[0], (unsigned long long)st->acked[1]);
+            fail_msg("stuck: said %zu of %zu, accepted %zu, told %llu, room %zu, %d carriers, size %u %u not "
+                     "%u %u, acks %llu %llu not %llu %llu",
+                     st->said, st->len, in->len, (unsigned long long)me.accepted, me.room, in->live, in->cols,
+                     in->rows, st->cols, st->rows, (unsigned long long)in->acked[0],
+                     (unsigned long long)in->acked[1], (unsigned long long)st->acked[0],
+                     (unsigned long long)st->acked[1]);
         if (me.ended)
             fail_msg("ended by %s: %s", sg_error_row(me.end.code)->code, me.end.detail);
         assert_int_equal(me.refused, 0);

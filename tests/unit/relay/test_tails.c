@@ -399,6 +399,7 @@ static void test_nothing_of_a_removed_process_comes_back(void **state)
     struct stored_process got;
     assert_false(saved("p", &got));
     assert_true(saved("other", &got));
+    stored_process_clear(&got);
 }
 
 /* ---- before an ordered end ---- */

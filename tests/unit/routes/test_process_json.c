@@ -138,9 +138,22 @@ static void keeps_bytes_exact_A14(void **state)
     json_decref(o);
 }
 
+/* P03: that it has ended is known before how; "finished" is said with both only. */
+static void an_end_without_its_how_is_not_told(void **state)
+{
+    (void)state;
+    struct sg_wire_process p = ended(SG_HOW_NONE, 0);
+    json_t *o = process_json(&p, "sbx_1");
+    assert_string_equal(json_string_value(json_object_get(o, "state")), "running");
+    assert_true(json_is_null(json_object_get(o, "exit_code")));
+    assert_true(json_is_false(json_object_get(o, "output_complete")));
+    json_decref(o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_end_without_its_how_is_not_told),
         cmocka_unit_test(tells_ends_apart_C7),
         cmocka_unit_test(shows_terminals_input_and_scopes_A15_B10),
         cmocka_unit_test(keeps_bytes_exact_A14),
