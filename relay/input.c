@@ -257,6 +257,13 @@ bool writer_present(struct relay *r, const char *session_id, const char *id)
     return in && in->writer;
 }
 
+void writer_passed_by(struct relay *r, const char *session_id, const char *id)
+{
+    struct input *in = find(r, session_id, id);
+    if (in && !in->writer && !input_queue_wants(&in->q))
+        bury(in); /* its carrier would tell in a moment; who comes before that begins anew */
+}
+
 /* ---- what the writer wants ---- */
 
 static enum sg_code refuse_ended(const struct writer *w, struct sg_error *e)

@@ -42,6 +42,8 @@ struct writer *writer_open(struct relay *r, const struct writer_spec *s, const s
                            void *arg, struct sg_error *e);
 /* Has this gateway a writer for the process? */
 bool writer_present(struct relay *r, const char *session_id, const char *id);
+/* Input was accepted beside the writers, by a single act: what is known of the position without one is void. */
+void writer_passed_by(struct relay *r, const char *session_id, const char *id);
 /* Input at `offset`, or INPUT_APPEND.  What lies below the known position is passed over, what
  * lies above is refused with STDIN_OFFSET (before the position is known, everything waits).  *taken: how many bytes
  * were dealt with; fewer than len when there is no room: wait for on_accepted. */

@@ -333,6 +333,7 @@ static void on_closed(void *arg, const struct process_input *in, const struct sg
     } else {
         p->accepted = in->accepted;
         p->closed = in->closed;
+        writer_passed_by(p->act.gw->relay, p->act.session_id, p->id);
         if (in->unwanted && !in->closed)
             takes_none(p);
         else

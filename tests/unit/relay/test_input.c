@@ -595,6 +595,30 @@ static void test_offsets(void **state)
     assert_memory_equal(in->content, "0123456789abcd", 14);
 }
 
+/* A single act writes beside a carrier that lingers, and the next writer comes before the carrier tells. */
+static void test_passed_by(void **state)
+{
+    (void)state;
+    static struct who me;
+    begin(&me);
+    assert_int_equal(put(&me, 0, "0123456", 7), 7);
+    UNTIL(me.accepted == 7);
+    in->mute = true; /* what comes by the act is not told in time */
+    fake_input_write(in, "789", 3);
+    give_back(&me);
+    writer_passed_by(relay, "sess-1", "p1");
+    in->mute = false;
+    begin(&me);
+    assert_int_equal(put(&me, 10, "ab", 2), 2);
+    UNTIL(me.accepted == 12);
+    assert_int_equal(me.refused, 0);
+    writer_passed_by(relay, "sess-1", "p1"); /* a writer's own position stays */
+    assert_int_equal(put(&me, 12, "c", 1), 1);
+    UNTIL(me.accepted == 13);
+    give_back(&me);
+    assert_memory_equal(in->content, "0123456789abc", 13);
+}
+
 static void test_close(void **state)
 {
     (void)state;
@@ -777,6 +801,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_late_one_of_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_written_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(test_offsets, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_passed_by, setup, teardown),
         cmocka_unit_test_setup_teardown(test_close, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unwanted, setup, teardown),
         cmocka_unit_test_setup_teardown(test_guest_refuses, setup, teardown),
