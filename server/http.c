@@ -175,6 +175,10 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **req,
             r->answer.status = (int)info->http_status;
     }
     respond_log(r);
+    /* What fails amid an answer the library closes only when it looks at the connection again, and for those of the
+     * usual timeout it does not look beyond the first that is still open: idle ones would hold up all the others. */
+    if (code == MHD_REQUEST_TERMINATED_WITH_ERROR)
+        (void)MHD_set_connection_option(mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
     r->conn->req = NULL;
     r->conn->since_ms = sg_mono_ms();
     detach(r, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);

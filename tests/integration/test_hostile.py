@@ -1,5 +1,6 @@
 """A hostile user's requests, and an upstream at its worst: A14 A16 C1 C2 C10 E3 U3 U7 U9."""
 import json
+import os
 import secrets
 import socket
 import subprocess
@@ -386,3 +387,26 @@ def test_a_malformed_chunk_amid_an_upload_C10(gateway, api, box, writer):
     with api.attach(box, pid, mode="write") as a:
         a.send(b"x")
         a.until_bytes(1)
+
+
+def test_streams_that_were_left_hold_no_descriptors_C10(own_gateway):
+    """Also while an older connection stays open and says nothing."""
+    gateway = own_gateway()
+    api = Client(gateway)
+    box = api.sandbox()  # its connection is the idle one
+    path = f"/v1/sandboxes/{box}/processes/{api.start(box, 'sleep', '600')}/events"
+
+    def descriptors():
+        return len(os.listdir(f"/proc/{gateway.child.pid}/fd"))
+
+    def leave():
+        with requests.get(gateway.url + path, headers={"Authorization": "Bearer " + api.token}, stream=True, timeout=PATIENCE) as answer:
+            assert answer.status_code == 200
+            next(answer.iter_content(1))
+
+    leave()
+    before = descriptors()
+    for _ in range(30):
+        leave()
+    until(lambda: descriptors() < before + 10, "the descriptors are closed", patience=20)
+    api.clean_up()
