@@ -1,4 +1,5 @@
 """The README's lines work when pasted, in the order in which they stand; `sandgate dev` cleans up after itself."""
+import hashlib
 import json
 import os
 import pathlib
@@ -60,12 +61,14 @@ def paste(dev, text):
 def test_readme_lines_work_when_pasted(dev):
     """C2: a file is still there after stop and resume; C7: the exit code is in the answer."""
     blocks = BLOCK.findall((ROOT / "README.md").read_text())
-    assert [kind for kind, _ in blocks] == ["quickstart", "quickstart", "stream", "quickstart"]
+    assert [kind for kind, _ in blocks] == ["quickstart", "quickstart", "stream", "input", "quickstart"]
     created = paste(dev, blocks[0][1])
     assert '"name":"demo"' in created.replace(" ", "") and "Linux" in created
     assert paste(dev, blocks[1][1]).endswith("kept across stop and resume")
     assert paste(dev, blocks[2][1]) == "1\n2\n3\n"
-    assert "kept across stop and resume" in paste(dev, blocks[3][1])
+    digest = hashlib.sha256((ROOT / "README.md").read_bytes()).hexdigest()
+    assert paste(dev, blocks[3][1]) == f"{digest}  -\n"
+    assert "kept across stop and resume" in paste(dev, blocks[4][1])
     gone = paste(dev, 'curl -sS -H "Authorization: Bearer $TOKEN" "$URL/v1/sandboxes/demo"')
     assert json.loads(gone)["code"] == "sandbox_not_found"
 
