@@ -11,6 +11,8 @@ void spool_put(struct spool *s, const unsigned char *data, size_t n)
 {
     if (n > spool_room(s))
         n = spool_room(s);
+    if (n == 0) /* of which there may be no address */
+        return;
     size_t at = (s->head + s->used) % sizeof s->data;
     size_t first = n < sizeof s->data - at ? n : sizeof s->data - at;
     memcpy(s->data + at, data, first);

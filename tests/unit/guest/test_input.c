@@ -360,10 +360,11 @@ static bool input_is_unwanted(const void *id)
 static void program_that_wants_no_more(void **state)
 {
     (void)state;
-    char script[PATH_MAX + 80];
-    char *fifo = path_in(scratch, "fifo-close");
+    char script[2 * PATH_MAX + 80];
+    char *fifo = path_in(scratch, "fifo-close"), *last = path_in(scratch, "fifo-last");
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    snprintf(script, sizeof script, "head -c 3; read x <%s; exec <&-; read x <%s; echo done", fifo, fifo);
+    assert_int_equal(mkfifo(last, 0600), 0);
+    snprintf(script, sizeof script, "head -c 3; read x <%s; exec <&-; read x <%s; echo done", fifo, last);
     struct answer a = start_open("closes", script);
     int fd = ctl_open("closes", 'I');
     struct sg_wire_line l;
@@ -383,7 +384,7 @@ static void program_that_wants_no_more(void **state)
     w = write_at("closes", 0, "abc", 3); /* of what was accepted before the answer stays the same */
     assert_int_equal(w.accepted, 3);
     assert_true(w.unwanted);
-    file_write(fifo, "x\n", 2);
+    file_write(last, "x\n", 2);
     while (ctl_line(fd, &l) && l.kind == SG_WIRE_ACCEPTED)
         continue;
     assert_says(&l, SG_WF_FINISHED, NULL);
