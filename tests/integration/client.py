@@ -1,7 +1,9 @@
 """A small client of the gateway's API for tests: what comes back is checked for form, never for luck."""
 import base64
 import json
+import re
 import secrets
+import time
 import urllib.parse
 
 import requests
@@ -153,8 +155,12 @@ class Attach:
         self.data[stream] += data
 
     def next(self):
-        """The next frame, taken in: its type, or None at the close."""
-        kind, frame = self.socket.recv_data()
+        """The next frame, taken in: its type, or None at the close.  Pings are no answer for ever."""
+        end = time.monotonic() + 90
+        kind, frame = self.socket.recv_data(control_frame=True)
+        while kind in (websocket.ABNF.OPCODE_PING, websocket.ABNF.OPCODE_PONG):
+            assert time.monotonic() < end, f"nothing but pings: {self.messages} {({s: bytes(d)[-500:] for s, d in self.data.items()})}"
+            kind, frame = self.socket.recv_data(control_frame=True)
         if kind == websocket.ABNF.OPCODE_CLOSE:
             self.closed = int.from_bytes(frame[:2], "big")
             self.close_reason = frame[2:].decode()
@@ -186,6 +192,11 @@ class Attach:
         while (found := bytes(self.data[stream]).find(text, after)) < 0:
             assert self.next() is not None, f"closed without {text}: {bytes(self.data[stream])} {self.messages}"
         return found + len(text)
+
+    def until_shown(self, text):
+        """Reads until the terminal shows the text, however the program moves about while it draws it."""
+        while text not in re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", bytes(self.data["pty"])):
+            assert self.next() is not None, f"closed without {text}: {bytes(self.data['pty'])} {self.messages}"
 
     def until(self, kind, wanted=lambda m: True):
         """The first message of the kind that is wanted, also of those that were there."""

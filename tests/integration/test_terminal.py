@@ -270,17 +270,17 @@ def test_vim(api, box, way):
     assert check["exit_code"] == 0, (check["out"], check["err"])
     pid = api.start(box, vim, "-u", "NONE", "-N", "letter.txt", pty={"cols": 80, "rows": 24}, env=env)
     with api.attach(box, pid, pty=0, cols=80, rows=24) as a:
-        a.until_text(b"letter.txt")
+        a.until_shown(b"letter.txt")
         a.send(b"i")
-        a.until_text(b"INSERT")
+        a.until_shown(b"INSERT")
         for key in b"Dear sandbox,\rall is well.":
             a.send(bytes([key]))
-        a.until_text(b"is well.")
+        a.until_shown(b"is well.")
         at = len(a.data["pty"])
         a.socket.sock.close()
     with api.attach(box, pid, pty=at, cols=80, rows=24, takeover=1) as b:
-        b.until_text(b"Dear sandbox,")  # the whole screen again
-        b.until_text(b"all is well.")
+        b.until_shown(b"Dear sandbox,")  # the whole screen again
+        b.until_shown(b"all is well.")
         b.send(b"\x1b")
         time.sleep(0.1)  # an escape that something follows at once is an arrow key to an editor
         b.send(b":wq\r")
