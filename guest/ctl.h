@@ -25,7 +25,7 @@
  *        follow.h.  Where the peer does not read, enough bytes wait already.
  *   'V'  both.
  *
- * Answers are lines of base/core/wire.h; E offset has the text "accepted N".  The monitor never waits for a peer:
+ * Answers are lines of base/core/wire.h; E offset, and E finished to a carrier, have the text "accepted N".  The monitor never waits for a peer:
  * what does not read is cut.  A connection that is closed without a word was one too many, or its monitor was
  * killed: the caller looks at the record, and may try again, as every act may be repeated.
  */

@@ -7,8 +7,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <termios.h>
@@ -286,6 +288,10 @@ bool act_input(const struct guest_root *root, const struct guest_args *a, struct
     if (dir < 0)
         return false;
     bool ok = carry(dir, a->id, f);
+    struct guest_fail unread;
+    /* Whoever sent it may not have heard: of a program that has ended nobody else can tell. */
+    if (!ok && f->code == SG_WF_FINISHED && record_load(dir, a->id, &rec, &unread))
+        snprintf(f->text, sizeof f->text, "accepted %" PRIu64, rec.p.input);
     close(dir);
     return ok;
 }

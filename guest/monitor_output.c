@@ -4,7 +4,9 @@
 #include "guest/libc.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -167,7 +169,9 @@ void monitor_program_ended(struct monitor *m, uint64_t now)
     m->hold_ms = now + HOLD_MS;
     monitor_try_exit(m, now);
     feed_finish(&m->feed);
-    ctl_end_carrier(&m->ctl, SG_WF_FINISHED, "the process has ended");
+    char accepted[40];
+    snprintf(accepted, sizeof accepted, "accepted %" PRIu64, m->feed.accepted);
+    ctl_end_carrier(&m->ctl, SG_WF_FINISHED, accepted);
 }
 
 void monitor_try_exit(struct monitor *m, uint64_t now)

@@ -81,9 +81,12 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
         break;
     }
     (void)sg_fail(e, code, outcome, "%.*s", (int)sizeof line->text - 1, line->text);
-    int64_t accepted = code == SG_E_STDIN_OFFSET ? accepted_of(line->text) : -1;
+    bool tells = code == SG_E_STDIN_OFFSET || code == SG_E_PROCESS_FINISHED;
+    int64_t accepted = tells ? accepted_of(line->text) : -1;
     if (e && accepted >= 0) {
-        (void)sg_fail(e, code, outcome, "%lld bytes of input have been accepted: go on from there",
+        (void)sg_fail(e, code, outcome,
+                      code == SG_E_STDIN_OFFSET ? "%lld bytes of input have been accepted: go on from there"
+                                                : "the process has ended; it had %lld bytes of input",
                       (long long)accepted);
         e->accepted = accepted;
     }

@@ -155,6 +155,22 @@ static void on_room(void *arg)
     input_pump(arg);
 }
 
+/* The process has ended, and `accepted` bytes were its: all that was written, and its end, may have been among what
+ * it had before. */
+static void take_finished(struct input *in, struct sg_error *e)
+{
+    struct sg_error other;
+    struct input_queue *q = &in->q;
+    bool mine = q->known && e->accepted >= 0 &&
+                !input_queue_accepted(q, (uint64_t)e->accepted, 0, false, false, &other);
+    if (mine && q->close_wanted && !input_queue_held(q)) {
+        q->closed = true;
+        input_tell(in);
+    }
+    if (!in->buried)
+        input_die(in, e);
+}
+
 static void take_error(struct input *in, const struct sg_wire_line *line)
 {
     struct sg_error e;
@@ -172,6 +188,8 @@ static void take_error(struct input *in, const struct sg_wire_line *line)
         in->q.closed = true; /* the answer to our close was lost */
         input_tell(in);
         input_settle(in);
+    } else if (line->fail == SG_WF_FINISHED) {
+        take_finished(in, &e);
     } else if (line->fail == SG_WF_OFFSET || line->fail == SG_WF_USAGE || line->fail == SG_WF_INTERNAL) {
         contradicted(in, &e);
     } else {

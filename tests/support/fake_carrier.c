@@ -190,6 +190,8 @@ static void end_fail(struct fake_carrier *c, enum sg_wire_fail fail, const char 
 {
     struct sg_wire_line line = {.kind = SG_WIRE_ERROR, .fail = fail, .text = "fake"};
     (void)snprintf(line.errno_name, sizeof line.errno_name, "%s", name);
+    if (fail == SG_WF_FINISHED)
+        (void)snprintf(line.text, sizeof line.text, "accepted %zu", c->in->len);
     deliver(c, &line, true);
 }
 

@@ -595,6 +595,47 @@ static void test_offsets(void **state)
     assert_memory_equal(in->content, "0123456789abcd", 14);
 }
 
+/* The program ends after it got everything, and nobody had heard of that. */
+static void test_ends_with_all(void **state)
+{
+    (void)state;
+    static struct who me;
+    struct sg_error e;
+    begin(&me);
+    assert_int_equal(put(&me, 0, "ab", 2), 2);
+    UNTIL(me.accepted == 2);
+    in->mute = true;
+    assert_int_equal(put(&me, 2, "c", 1), 1);
+    assert_int_equal(writer_close_input(me.w, 3, &e), SG_OK);
+    UNTIL(in->closed);
+    in->finished = true;
+    fake_input_wake(in);
+    UNTIL(me.ended);
+    assert_true(me.closed);
+    assert_int_equal(me.end.code, SG_E_PROCESS_FINISHED);
+    assert_int_equal(me.end.outcome, SG_FINISHED);
+    assert_int_equal(me.end.accepted, 3);
+    give_back(&me);
+}
+
+/* It ends without the rest: that is told too. */
+static void test_ends_without_the_rest(void **state)
+{
+    (void)state;
+    static struct who me;
+    begin(&me);
+    assert_int_equal(put(&me, 0, "ab", 2), 2);
+    UNTIL(me.accepted == 2);
+    in->finished = true;
+    assert_int_equal(put(&me, 2, "c", 1), 1);
+    fake_input_wake(in);
+    UNTIL(me.ended);
+    assert_false(me.closed);
+    assert_int_not_equal(me.end.outcome, SG_FINISHED);
+    assert_int_equal(me.end.accepted, in->len);
+    give_back(&me);
+}
+
 /* A single act writes beside a carrier that lingers, and the next writer comes before the carrier tells. */
 static void test_passed_by(void **state)
 {
@@ -801,6 +842,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_late_one_of_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_written_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(test_offsets, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ends_with_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_ends_without_the_rest, setup, teardown),
         cmocka_unit_test_setup_teardown(test_passed_by, setup, teardown),
         cmocka_unit_test_setup_teardown(test_close, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unwanted, setup, teardown),
