@@ -323,19 +323,19 @@ static void stays_in_the_root(void **state)
 static atomic_bool racing;
 
 /* Without rest, "in/race" is a directory of ours, or a link to the one outside. */
+struct places {
+    char *race, *aside, *link;
+};
+
 static void *swap(void *arg)
 {
-    char *race = strdup(in("race")), *aside = strdup(in("aside")), *link = strdup(in("racelink"));
-    (void)arg;
+    const struct places *p = arg;
     while (atomic_load(&racing)) {
-        (void)rename(race, aside);
-        (void)rename(link, race);
-        (void)rename(race, link);
-        (void)rename(aside, race);
+        (void)rename(p->race, p->aside);
+        (void)rename(p->link, p->race);
+        (void)rename(p->race, p->link);
+        (void)rename(p->aside, p->race);
     }
-    free(race);
-    free(aside);
-    free(link);
     return NULL;
 }
 
@@ -348,8 +348,9 @@ static void races_do_not_lead_out(void **state)
     make_file("in/race/secret", "ours");
     make_link("../out", "in/racelink");
     assert_int_equal(stat(below("out/secret"), &before), 0);
+    struct places places = {strdup(in("race")), strdup(in("aside")), strdup(in("racelink"))};
     atomic_store(&racing, true);
-    assert_int_equal(pthread_create(&t, NULL, swap, NULL), 0);
+    assert_int_equal(pthread_create(&t, NULL, swap, &places), 0);
     unsigned refused = 0, done = 0;
     for (int i = 0; i < 20 || (i < 300 && (!refused || !done)); i++) {
         const struct fs_reply *r = IN("read", in("race/secret"));
@@ -368,6 +369,9 @@ static void races_do_not_lead_out(void **state)
     }
     atomic_store(&racing, false);
     assert_int_equal(pthread_join(t, NULL), 0);
+    free(places.race);
+    free(places.aside);
+    free(places.link);
     assert_true(refused && done);
     assert_int_equal(stat(below("out/secret"), &after), 0);
     assert_int_equal(after.st_mode, before.st_mode);
