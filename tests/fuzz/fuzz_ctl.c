@@ -1,5 +1,6 @@
 /* Whatever is said to a monitor over its socket, cut anywhere: it stays inside its buffers, answers only in lines,
  * signals nobody but the program, and gives the program exactly the bytes that it says it accepted. */
+#include "guest/follow.h"
 #include "guest/monitor_internal.h"
 #include "guest/tree.h"
 
@@ -105,14 +106,17 @@ static const struct ctl_ops ops = {.act = act, .carry = carry, .frame = frame, .
 
 /* ---- a peer ---- */
 
-static void hear(int fd)
+/* `bell`: what a connection that listens for changes hears. */
+static void hear(int fd, bool bell)
 {
     static char text[64 * 1024];
     static unsigned char scratch[SG_WIRE_DATA_MAX];
     struct sg_wire_line l;
     ssize_t n = recv(fd, text, sizeof text, MSG_DONTWAIT);
     char *end = text + (n > 0 ? n : 0);
-    for (char *at = text; at < end;) { /* lines are written whole as long as they are read */
+    for (const char *at = text; at < end && bell; at++)
+        check(*at == BELL_ALL || *at == BELL_OUTPUT);
+    for (char *at = text; at < end && !bell;) { /* lines are written whole as long as they are read */
         char *lf = memchr(at, '\n', (size_t)(end - at));
         check(lf && sg_wire_parse(at, (size_t)(lf - at), scratch, &l));
         check(l.kind == SG_WIRE_CARRIER || l.kind == SG_WIRE_ACCEPTED || l.kind == SG_WIRE_OK ||
@@ -133,6 +137,7 @@ static void turn(void)
     ctl_polls(&m.ctl, p);
     (void)poll(p, CTL_POLLS, 0);
     ctl_turn(&m.ctl, p, now);
+    ctl_ring(&m.ctl, BELL_OUTPUT);
     feed_pump(&m.feed, now);
     ctl_flush(&m.ctl, now);
     now += WORKED_MS;
@@ -164,20 +169,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)signal(SIGPIPE, SIG_IGN);
     now = 1000;
     size_t step = 1 + data[0];
-    bool reads = data[1] & 1;
+    bool reads = data[1] & 1, bell = size > 2 && (data[2] == 'B' || data[2] == 'V');
     setup(pipe_fds[1], sp[0], listener, !(data[1] & 2));
     for (size_t at = 2; at < size && m.ctl.conn[0].fd >= 0;) {
         size_t n = step < size - at ? step : size - at;
         ssize_t w = send(sp[1], data + at, n, MSG_NOSIGNAL);
         at += w > 0 ? (size_t)w : 0;
         turn();
-        hear(sp[1]);
+        hear(sp[1], bell);
         if (reads)
             program_reads(pipe_fds[0]);
     }
     (void)shutdown(sp[1], SHUT_WR);
     turn();
-    hear(sp[1]);
+    hear(sp[1], bell);
     turn();
     check(m.ctl.conn[0].fd < 0); /* at its end it is let go at once: nothing waits for us */
     check(m.feed.accepted == accepted_len);
