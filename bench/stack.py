@@ -71,7 +71,7 @@ class Stack:
                         f" upstream e {{ server {self.emulator}; keepalive 256; }}\n"
                         f" server {{ listen {self.nginx}; keepalive_requests 10000000;\n"
                         "  location / { proxy_pass http://e; proxy_http_version 1.1;"
-                        " proxy_set_header Connection \"\"; } } }\n")
+                        " proxy_set_header Connection \"\"; proxy_set_header Host $http_host; } } }\n")
         self.start(["nginx", "-c", conf, "-p", work], "nginx")
         wait_port(nginx_port)
         self.call(self.gateway, self.token, "POST", "/v1/sandboxes", {"name": "bench"})
