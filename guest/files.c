@@ -1,5 +1,6 @@
 #include "guest/files.h"
 
+#include "guest/fs.h"
 #include "guest/libc.h"
 #include "guest/out.h"
 
@@ -106,24 +107,6 @@ static bool put_in_place(int dir, const char *name, const char *target, bool exc
     return linkat(dir, name, AT_FDCWD, target, 0) == 0 && (unlinkat(dir, name, 0) == 0 || errno == ENOENT);
 }
 
-static bool copy_bytes(int from, int to)
-{
-    static char buf[256 * 1024];
-    for (;;) {
-        ssize_t n = read(from, buf, sizeof buf);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return n == 0;
-        for (ssize_t at = 0; at < n;) {
-            ssize_t w = write(to, buf + at, (size_t)(n - at));
-            if (w < 0 && errno != EINTR)
-                return false;
-            at += w > 0 ? w : 0;
-        }
-    }
-}
-
 /* The target lies on another file system: a copy beside it takes the upload's part. */
 static bool copy_over(struct commit *c, mode_t mask)
 {
@@ -136,7 +119,7 @@ static bool copy_over(struct commit *c, mode_t mask)
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    bool ok = lseek(c->fd, 0, SEEK_SET) == 0 && copy_bytes(c->fd, fd) && set_attributes(c, fd, mask) &&
+    bool ok = lseek(c->fd, 0, SEEK_SET) == 0 && fs_copy_bytes(c->fd, fd) && set_attributes(c, fd, mask) &&
               fsync(fd) == 0;
     ok = close(fd) == 0 && ok;
     ok = ok && put_in_place(AT_FDCWD, beside, c->target, c->a->exclusive);

@@ -13,7 +13,6 @@
 #include "base/core/num.h"
 #include "relay/input.h"
 #include "routes/ended.h"
-#include "routes/ended.h"
 #include "routes/process_act.h"
 #include "routes/spec.h"
 
