@@ -111,17 +111,9 @@ static enum sg_code begin(struct carrier *c, bool interactive, struct sg_error *
 struct carrier *carrier_open(struct guestlink *g, const struct carrier_spec *s,
                              const struct carrier_events *ev, void *arg, struct sg_error *e)
 {
-    const char *arch = s->arch ? s->arch : "amd64";
-    if (g->closing) {
-        (void)sg_fail(e, SG_E_DRAINING, SG_NOT_SENT, "The gateway is shutting down.");
+    const struct guest_blob *blob = guestlink_helper(g, s->arch, e);
+    if (!blob)
         return NULL;
-    }
-    const struct guest_blob *blob = g->find_blob(arch);
-    if (!blob) {
-        (void)sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
-                      "This build has no helper for the architecture %.20s.", arch);
-        return NULL;
-    }
     struct carrier *c = calloc(1, sizeof *c);
     if (!c)
         goto oom;
@@ -170,7 +162,7 @@ size_t carrier_send(struct carrier *c, const void *data, size_t len)
         c->crowded = true;
     if (!n || !c->open)
         return n;
-    if (c->sock && !c->crowded) /* on_room is not for now */
+    if (c->sock && !c->crowded) /* on_room is not due */
         carrier_socket_push(c);
     else if (!sg_timer_active(c->kick))
         sg_timer_start(c->kick, 0); /* what is sent in one turn goes together */

@@ -131,7 +131,7 @@ static void settle(struct carrier *c, uint64_t taken)
         carrier_stdin_push(c);
 }
 
-/* Refused for now; nothing of it was done. */
+/* Refused, to be asked again; nothing of it was done. */
 static void wait_and_try_again(struct carrier *c, const struct sg_error *e)
 {
     int64_t ms = (int64_t)REFUSED_MS << (c->in.refusals < 8 ? c->in.refusals : 8);

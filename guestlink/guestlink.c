@@ -492,20 +492,25 @@ static enum sg_code begin(struct guest_call *c, struct sg_error *e)
     }
 }
 
-struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args *a,
-                                    const struct guest_events *ev, void *arg, struct sg_error *e)
+const struct guest_blob *guestlink_helper(const struct guestlink *g, const char *arch, struct sg_error *e)
 {
-    const char *arch = a->arch ? a->arch : "amd64";
     if (g->closing) {
         (void)sg_fail(e, SG_E_DRAINING, SG_NOT_SENT, "The gateway is shutting down.");
         return NULL;
     }
-    const struct guest_blob *blob = g->find_blob(arch);
-    if (!blob) {
+    const struct guest_blob *blob = g->find_blob(arch ? arch : "amd64");
+    if (!blob)
         (void)sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
-                      "This build has no helper for the architecture %.20s.", arch);
+                      "This build has no helper for the architecture %.20s.", arch ? arch : "amd64");
+    return blob;
+}
+
+struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args *a,
+                                    const struct guest_events *ev, void *arg, struct sg_error *e)
+{
+    const struct guest_blob *blob = guestlink_helper(g, a->arch, e);
+    if (!blob)
         return NULL;
-    }
     struct guest_call *c = calloc(1, sizeof *c);
     if (!c)
         goto oom;

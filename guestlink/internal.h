@@ -32,4 +32,8 @@ void guestlink_set_blobs(struct guestlink *g, const struct guest_blob *(*find)(c
 /* Every carrier ends with e. */
 void carriers_end(struct guestlink *g, const struct sg_error *e);
 
+/* The helper to use for this architecture (NULL: amd64).  NULL with *e when there is none, or the guestlink is
+ * being freed. */
+const struct guest_blob *guestlink_helper(const struct guestlink *g, const char *arch, struct sg_error *e);
+
 #endif
