@@ -2,6 +2,7 @@
 
 #include "guest/out.h"
 
+#include <errno.h>
 #include <sys/resource.h>
 
 static bool (*const acts[FS_OPS])(struct fs *) = {
@@ -34,7 +35,7 @@ bool act_fs(char *const *argv, mode_t mask, struct guest_fail *f)
     if (ok) {
         (void)umask(mask);
         allow_descriptors();
-        ok = fs_confine(&fs) && acts[a.op](&fs);
+        ok = acts[a.op] ? fs_confine(&fs) && acts[a.op](&fs) : fs_refused(&fs, ENOSYS, "not there");
         fs_close(fs.root);
     }
     fs_args_free(&a);

@@ -10,25 +10,29 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BIT(op) (1u << (op))
-#define ALL     (BIT(FS_OPS) - 1)
-#define PAIRS   (BIT(FS_MOVE) | BIT(FS_COPY) | BIT(FS_SYMLINK) | BIT(FS_LINK))
-#define FINDS   (BIT(FS_GLOB) | BIT(FS_GREP))
-#define TREES   (BIT(FS_REMOVE) | BIT(FS_COPY) | BIT(FS_CHMOD) | BIT(FS_CHOWN))
-#define PAGED   (BIT(FS_LIST) | BIT(FS_GLOB))
-#define TEXTS   (BIT(FS_LINES) | BIT(FS_GREP))
+#define BIT(op) (UINT64_C(1) << (op))
+#define NAMELESS                                                                                             \
+    (BIT(FS_DROP) | BIT(FS_JOIN) | BIT(FS_UPLOAD_STATE) | BIT(FS_UPLOAD_FINISH) | BIT(FS_UPLOAD_REMOVE))
+#define ALL   ((BIT(FS_OPS) - 1) & ~NAMELESS)
+#define PAIRS (BIT(FS_MOVE) | BIT(FS_COPY) | BIT(FS_SYMLINK) | BIT(FS_LINK))
+#define FINDS (BIT(FS_GLOB) | BIT(FS_GREP))
+#define TREES (BIT(FS_REMOVE) | BIT(FS_COPY) | BIT(FS_CHMOD) | BIT(FS_CHOWN))
+#define PAGED (BIT(FS_LIST) | BIT(FS_GLOB))
+#define TEXTS (BIT(FS_LINES) | BIT(FS_GREP))
 
-static const char *const ops[FS_OPS] = {"stat",     "lstat", "list",   "exists",   "access", "readlink",
-                                        "realpath", "mkdir", "remove", "move",     "copy",   "symlink",
-                                        "link",     "chmod", "chown",  "truncate", "utimes", "mktemp",
-                                        "append",   "read",  "lines",  "glob",     "grep",   "put"};
+static const char *const ops[FS_OPS] = {
+    "stat",         "lstat",         "list",          "exists", "access",  "readlink", "realpath",
+    "mkdir",        "remove",        "move",          "copy",   "symlink", "link",     "chmod",
+    "chown",        "truncate",      "utimes",        "mktemp", "append",  "read",     "lines",
+    "glob",         "grep",          "put",           "fetch",  "drop",    "join",     "upload-open",
+    "upload-state", "upload-finish", "upload-remove", "tar",    "untar",   "watch"};
 
 enum kind { FLAG, BYTES, NUMBER, SIGNED, OCTAL, ACCESS, TEXT };
 
 struct option {
     const char *name;
     enum kind kind;
-    uint32_t ops, needed; /* bits of those that take it, and of those that cannot do without */
+    uint64_t ops, needed; /* bits of those that take it, and of those that cannot do without */
     uint64_t max;         /* bytes of BYTES */
     size_t offset;        /* in struct fs_args */
     size_t given_offset;  /* of a bool that says it was given, 0 for none */
@@ -161,7 +165,7 @@ static bool store(struct fs_args *a, const struct option *o, const char *v)
     return false;
 }
 
-static const struct option *find_option(const char *name, uint32_t bit)
+static const struct option *find_option(const char *name, uint64_t bit)
 {
     for (size_t i = 0; i < OPTIONS; i++)
         if ((options[i].ops & bit) && strcmp(options[i].name, name) == 0)

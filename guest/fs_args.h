@@ -31,6 +31,16 @@ enum fs_op {
     FS_GLOB,
     FS_GREP,
     FS_PUT,
+    FS_FETCH,
+    FS_DROP,
+    FS_JOIN,
+    FS_UPLOAD_OPEN,
+    FS_UPLOAD_STATE,
+    FS_UPLOAD_FINISH,
+    FS_UPLOAD_REMOVE,
+    FS_TAR,
+    FS_UNTAR,
+    FS_WATCH,
     FS_OPS,
 };
 

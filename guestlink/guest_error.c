@@ -67,6 +67,27 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
     case SG_WF_USER:
         code = SG_E_UNSUPPORTED;
         break;
+    case SG_WF_STALE:
+        code = SG_E_PRECONDITION_FAILED;
+        break;
+    case SG_WF_DIGEST:
+        code = SG_E_DIGEST_MISMATCH;
+        break;
+    case SG_WF_CHANGED:
+        code = SG_E_FILE_CHANGED;
+        break;
+    case SG_WF_ARCHIVE:
+        code = SG_E_ARCHIVE_REFUSED;
+        break;
+    case SG_WF_NO_UPLOAD:
+        code = SG_E_UPLOAD_NOT_FOUND;
+        break;
+    case SG_WF_UPLOAD_OFFSET:
+        code = SG_E_UPLOAD_OFFSET;
+        break;
+    case SG_WF_NO_WATCH:
+        code = SG_E_WATCH_GONE;
+        break;
     case SG_WF_NO_SPACE:
         code = SG_E_NO_SPACE;
         break;
@@ -81,12 +102,13 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
         break;
     }
     (void)sg_fail(e, code, outcome, "%.*s", (int)sizeof line->text - 1, line->text);
-    bool tells = code == SG_E_STDIN_OFFSET || code == SG_E_PROCESS_FINISHED;
+    bool tells = code == SG_E_STDIN_OFFSET || code == SG_E_PROCESS_FINISHED || code == SG_E_UPLOAD_OFFSET;
     int64_t accepted = tells ? accepted_of(line->text) : -1;
     if (e && accepted >= 0) {
         (void)sg_fail(e, code, outcome,
                       code == SG_E_STDIN_OFFSET ? "%lld bytes of input have been accepted: go on from there"
-                                                : "the process has ended; it had %lld bytes of input",
+                      : code == SG_E_UPLOAD_OFFSET ? "the upload goes on at %lld"
+                                                   : "the process has ended; it had %lld bytes of input",
                       (long long)accepted);
         e->accepted = accepted;
     }

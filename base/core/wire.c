@@ -9,9 +9,10 @@
 
 static const char *const state_names[] = {"starting", "running", "finished", "not_started", "unknown"};
 static const char *const how_names[] = {"none", "exit", "signal", "timeout", "unknown", "scope"};
-static const char *const fail_names[] = {"usage",    "no_record", "conflict", "not_started", "exec",
-                                         "finished", "no_space",  "file",     "internal",    "no_input",
-                                         "offset",   "fenced",    "user"};
+static const char *const fail_names[] = {"usage",    "no_record", "conflict",  "not_started",   "exec",
+                                         "finished", "no_space",  "file",      "internal",      "no_input",
+                                         "offset",   "fenced",    "user",      "stale",         "digest",
+                                         "changed",  "archive",   "no_upload", "upload_offset", "no_watch"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 

@@ -102,6 +102,13 @@ enum sg_wire_fail {
     SG_WF_OFFSET,   /* input was sent beyond what has been accepted */
     SG_WF_FENCED,   /* another carrier with a higher epoch was opened */
     SG_WF_USER,     /* programs do not run as the user who was asked for; nothing was started */
+    SG_WF_STALE,    /* the file is not the one of the condition; nothing was changed */
+    SG_WF_DIGEST,   /* the upload has another digest; nothing was changed */
+    SG_WF_CHANGED,  /* the file was written to or replaced while it was read */
+    SG_WF_ARCHIVE,  /* the archive is damaged or leads out of its target; nothing was extracted */
+    SG_WF_NO_UPLOAD,
+    SG_WF_UPLOAD_OFFSET, /* the upload goes on elsewhere: text is "accepted N" */
+    SG_WF_NO_WATCH,      /* what was watched is gone, or can be watched no more */
 };
 
 struct sg_wire_process {
