@@ -49,6 +49,8 @@ SG_MUST_CHECK enum sg_code ex_query_only(struct exchange *ex, const char *const 
 SG_MUST_CHECK enum sg_code ex_query_int(struct exchange *ex, const char *key, int64_t min, int64_t max,
                                         int64_t *out, struct sg_error *e);
 const char *ex_header(struct exchange *ex, const char *name);
+/* The i-th line of a header that may come in several; NULL behind the last. */
+const char *ex_header_line(struct exchange *ex, const char *name, size_t i);
 
 /* Response headers, before answering.  Values with CR, LF or NUL are dropped and logged.  Copied. */
 void ex_set_header(struct exchange *ex, const char *name, const char *value);

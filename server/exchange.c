@@ -80,13 +80,18 @@ enum sg_code ex_query_int(struct exchange *ex, const char *key, int64_t min, int
     return SG_OK;
 }
 
-const char *ex_header(struct exchange *ex, const char *name)
+const char *ex_header_line(struct exchange *ex, const char *name, size_t i)
 {
     const struct request *r = request_of(ex);
-    for (size_t i = 0; i < r->nheaders; i++)
-        if (strcasecmp(r->headers[i].name, name) == 0)
-            return r->headers[i].value;
+    for (size_t k = 0; k < r->nheaders; k++)
+        if (strcasecmp(r->headers[k].name, name) == 0 && i-- == 0)
+            return r->headers[k].value;
     return NULL;
+}
+
+const char *ex_header(struct exchange *ex, const char *name)
+{
+    return ex_header_line(ex, name, 0);
 }
 
 bool response_header_set(struct request *r, const char *name, const char *value)
