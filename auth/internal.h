@@ -5,7 +5,7 @@
 #include "auth/tokens.h"
 #include "base/buf.h"
 
-enum { TOKEN_HASH_LEN = 32, TOKEN_SECRET_LEN = 43, TOKEN_FILE_MAX = 4 * 1024 * 1024, TOKEN_LINE_MAX = 1024 };
+enum { TOKEN_HASH_LEN = 32, TOKEN_SECRET_LEN = 43, TOKEN_FILE_MAX = 4 * 1024 * 1024, TOKEN_LINE_MAX = 8192 };
 
 struct token_entry {
     struct principal who;
@@ -17,6 +17,9 @@ struct token_entry {
 bool token_format_valid(const char *token);
 /* Non-empty, at most 63 bytes of printable UTF-8 or ASCII without control characters.  Pure. */
 bool token_name_valid(const char *name);
+/* What struct principal.files_root may hold, but for "".  UTF-8 without control characters, since the list shows it.
+ * Pure. */
+bool token_root_valid(const char *root);
 /* Reads one line of the file (without its LF).  False when it is malformed in any way.  Pure. */
 bool token_line_parse(const char *line, size_t len, struct token_entry *out);
 /* Appends the line of an entry, LF included; false when out of memory. */

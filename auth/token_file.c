@@ -223,12 +223,20 @@ static const char *next_line(const struct sg_buf *b, size_t *pos, size_t *len)
     return line;
 }
 
-enum sg_code token_file_create(const char *path, const char *name, int64_t expires_at, char token[TOKEN_TEXT],
-                               struct sg_error *e)
+enum sg_code token_file_create(const char *path, const char *name, int64_t expires_at, const char *files_root,
+                               char token[TOKEN_TEXT], struct sg_error *e)
 {
+    if (!files_root)
+        files_root = "";
     if (!token_name_valid(name))
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/name",
                              "a token's name is 1 to 63 bytes without control characters");
+    if (files_root[0] && !token_root_valid(files_root))
+        return sg_fail_field(
+            e, SG_E_INVALID_FIELD, "/files_root",
+            "the root of files is an absolute path below \"/\" of at most %d bytes, without \".\", "
+            "\"..\", \"//\", control characters or a slash at its end",
+            TOKEN_ROOT_MAX);
     struct token_entry entry = {.created_at = sg_wall_ms()};
     enum sg_code code = token_generate(token, e);
     if (code)
@@ -236,6 +244,7 @@ enum sg_code token_file_create(const char *path, const char *name, int64_t expir
     memcpy(entry.who.id, token + 4, TOKEN_ID_LEN);
     (void)snprintf(entry.who.name, sizeof entry.who.name, "%s", name);
     entry.who.expires_at = expires_at;
+    memcpy(entry.who.files_root, files_root, strlen(files_root) + 1);
     sg_sha256(token, strlen(token), entry.hash);
 
     struct edit ed;

@@ -25,17 +25,36 @@ bool token_format_valid(const char *token)
            alphanumeric(id + TOKEN_ID_LEN + 1, TOKEN_SECRET_LEN);
 }
 
-bool token_name_valid(const char *name)
+/* 1..max bytes of UTF-8 without control characters. */
+static bool is_text(const char *text, size_t max)
 {
-    size_t len = strlen(name);
-    if (len == 0 || len >= sizeof((struct principal *)0)->name)
+    size_t len = strnlen(text, max + 1);
+    if (len == 0 || len > max)
         return false;
-    for (const char *p = name; *p; p++)
+    for (const char *p = text; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
             return false;
-    json_t *s = json_string(name); /* refuses what is not UTF-8 */
+    json_t *s = json_string(text); /* refuses what is not UTF-8 */
     json_decref(s);
     return s != NULL;
+}
+
+bool token_name_valid(const char *name)
+{
+    return is_text(name, sizeof((struct principal *)0)->name - 1);
+}
+
+bool token_root_valid(const char *root)
+{
+    if (!is_text(root, TOKEN_ROOT_MAX) || root[0] != '/')
+        return false;
+    for (const char *p = root; *p;) { /* at a slash */
+        size_t n = strcspn(++p, "/");
+        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return false;
+        p += n;
+    }
+    return true;
 }
 
 static bool random_alphanumeric(char *out, size_t n)
@@ -100,6 +119,19 @@ static bool parse_time(const json_t *o, const char *key, bool required, int64_t 
     return true;
 }
 
+/* A root that cannot be read must not become none. */
+static bool parse_root(const json_t *o, char out[TOKEN_ROOT_MAX + 1])
+{
+    const json_t *v = json_object_get(o, "files_root");
+    if (!v)
+        return true;
+    const char *root = json_string_value(v);
+    if (!root || !token_root_valid(root))
+        return false;
+    memcpy(out, root, strlen(root) + 1);
+    return true;
+}
+
 bool token_line_parse(const char *line, size_t len, struct token_entry *out)
 {
     if (len > TOKEN_LINE_MAX)
@@ -112,7 +144,7 @@ bool token_line_parse(const char *line, size_t len, struct token_entry *out)
               token_name_valid(name) &&
               parse_hash(json_string_value(json_object_get(o, "hash")), out->hash) &&
               parse_time(o, "created_at", true, &out->created_at) &&
-              parse_time(o, "expires_at", false, &out->who.expires_at);
+              parse_time(o, "expires_at", false, &out->who.expires_at) && parse_root(o, out->who.files_root);
     if (ok) {
         memcpy(out->who.id, id, TOKEN_ID_LEN + 1);
         (void)snprintf(out->who.name, sizeof out->who.name, "%s", name);
@@ -129,6 +161,8 @@ bool token_line_add(struct sg_buf *b, const struct token_entry *entry)
                           "created_at", (json_int_t)entry->created_at);
     bool ok = o && (!entry->who.expires_at ||
                     json_object_set_new(o, "expires_at", json_integer(entry->who.expires_at)) == 0);
+    ok = ok && (!entry->who.files_root[0] ||
+                json_object_set_new(o, "files_root", json_string(entry->who.files_root)) == 0);
     char *text = ok ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     ok = text && sg_buf_adds(b, text) && sg_buf_adds(b, "\n");
     free(text);

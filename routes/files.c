@@ -1,8 +1,10 @@
 #include "routes/files.h"
 
+#include "auth/tokens.h"
 #include "base/buf.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { ANSWER_MAX = 64 * 1024 * 1024 };
 
@@ -77,6 +79,13 @@ static void files_go(struct act *a)
         ex_on_gone(a->ex, on_reader_gone, f);
 }
 
+void files_confine(struct exchange *ex, struct fs_request *r)
+{
+    const char *root = ex->who ? ex->who->files_root : "";
+    if (root[0])
+        fs_request_bytes(r, "--root", root, strlen(root));
+}
+
 void files_begin(struct exchange *ex, const struct files_op *op)
 {
     struct fs_request r = {0};
@@ -87,6 +96,7 @@ void files_begin(struct exchange *ex, const struct files_op *op)
         ex_fail(ex, &e);
         return;
     }
+    files_confine(ex, &r);
     struct files_call *f = act_new(ex, sizeof *f, files_go, files_fail);
     if (!f) {
         fs_request_free(&r);

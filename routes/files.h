@@ -53,6 +53,9 @@ struct files_call {
     struct fs_call *call;
 };
 
+/* Keeps what the guest does below the root of the caller's token, if that has one: for every request to it that names a
+ * path or an upload. */
+void files_confine(struct exchange *ex, struct fs_request *r);
 /* Checks the request and makes the call; answers. */
 void files_begin(struct exchange *ex, const struct files_op *op);
 

@@ -13,16 +13,20 @@ enum { MAX_DAYS = 36500 };
 static const int64_t day_ms = 24LL * 3600 * 1000;
 
 struct token_args {
-    const char *name, *file, *days;
+    const char *name, *file, *days, *root;
     struct cli_settings settings;
 };
 
 static int parse(int argc, char **argv, struct token_args *a)
 {
     static const struct option options[] = {
-        {"name", required_argument, NULL, 'n'},   {"expires", required_argument, NULL, 'e'},
-        {"tokens", required_argument, NULL, 't'}, {"config", required_argument, NULL, 'c'},
-        {"set", required_argument, NULL, 's'},    {0},
+        {"name", required_argument, NULL, 'n'},
+        {"expires", required_argument, NULL, 'e'},
+        {"tokens", required_argument, NULL, 't'},
+        {"config", required_argument, NULL, 'c'},
+        {"set", required_argument, NULL, 's'},
+        {"files-root", required_argument, NULL, 'r'},
+        {0},
     };
     int o;
     optind = 1;
@@ -34,6 +38,8 @@ static int parse(int argc, char **argv, struct token_args *a)
             a->days = optarg;
         else if (o == 't')
             a->file = optarg;
+        else if (o == 'r')
+            a->root = optarg;
         else if (o == 'c')
             a->settings.path = optarg;
         else if (o == 's' && cli_add_set(&a->settings, optarg))
@@ -60,9 +66,12 @@ static int create(const struct token_args *a, const char *file)
         return cli_usage("token create: --name is missing; it tells tokens apart in the list");
     if (a->days && (!sg_parse_u64(a->days, strlen(a->days), MAX_DAYS, &days) || days == 0))
         return cli_usage("token create: --expires is a number of days from 1 to %d", MAX_DAYS);
+    if (a->root && !a->root[0])
+        return cli_usage("token create: --files-root is empty; leave it out for all files");
     char token[TOKEN_TEXT];
     struct sg_error e;
-    if (token_file_create(file, a->name, days ? sg_wall_ms() + (int64_t)days * day_ms : 0, token, &e))
+    if (token_file_create(file, a->name, days ? sg_wall_ms() + (int64_t)days * day_ms : 0, a->root, token,
+                          &e))
         return fail(&e);
     int bad = printf("%s\n", token) < 0 || fflush(stdout);
     explicit_bzero(token, sizeof token);
@@ -80,7 +89,10 @@ static void print_one(void *arg, const struct principal *p, int64_t created_at)
     sg_time_format(created_at, created);
     if (p->expires_at)
         sg_time_format(p->expires_at, expires);
-    (void)printf("%-12s  %-24s  %-24s  %s\n", p->id, created, expires, p->name);
+    (void)printf("%-12s  %-24s  %-24s  %s", p->id, created, expires, p->name);
+    if (p->files_root[0])
+        (void)printf("  (files below %s)", p->files_root);
+    (void)putchar('\n');
 }
 
 static int list(const char *file)

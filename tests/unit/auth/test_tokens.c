@@ -62,7 +62,7 @@ static void append(const char *text)
 static void create(const char *name, int64_t expires_at, char token[TOKEN_TEXT])
 {
     struct sg_error e;
-    if (token_file_create(path, name, expires_at, token, &e))
+    if (token_file_create(path, name, expires_at, NULL, token, &e))
         fail_msg("%s", e.detail);
 }
 
@@ -323,7 +323,7 @@ static void concurrent_creates_lose_nothing(void **state)
             int failed = 0;
             for (int i = 0; i < EACH; i++) {
                 char token[TOKEN_TEXT];
-                if (token_file_create(path, "x", 0, token, NULL))
+                if (token_file_create(path, "x", 0, NULL, token, NULL))
                     failed = 1;
             }
             _exit(failed);
@@ -359,12 +359,88 @@ static void names_are_checked(void **state)
     memset(longest, 'n', 64);
     longest[64] = '\0';
     struct sg_error e;
-    assert_int_equal(token_file_create(path, "", 0, token, &e), SG_E_INVALID_FIELD);
-    assert_int_equal(token_file_create(path, "a\nb", 0, token, &e), SG_E_INVALID_FIELD);
-    assert_int_equal(token_file_create(path, "\xff", 0, token, &e), SG_E_INVALID_FIELD);
-    assert_int_equal(token_file_create(path, longest, 0, token, &e), SG_E_INVALID_FIELD);
+    assert_int_equal(token_file_create(path, "", 0, NULL, token, &e), SG_E_INVALID_FIELD);
+    assert_int_equal(token_file_create(path, "a\nb", 0, NULL, token, &e), SG_E_INVALID_FIELD);
+    assert_int_equal(token_file_create(path, "\xff", 0, NULL, token, &e), SG_E_INVALID_FIELD);
+    assert_int_equal(token_file_create(path, longest, 0, NULL, token, &e), SG_E_INVALID_FIELD);
     longest[63] = '\0';
-    assert_int_equal(token_file_create(path, longest, 0, token, &e), SG_OK);
+    assert_int_equal(token_file_create(path, longest, 0, NULL, token, &e), SG_OK);
+}
+
+/* P33: a token may be kept to one directory of the sandbox. */
+static void p33_files_root(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"/",   "x",     "x/y",     "/x/",  "//x",   "/x//y", "/.",   "/./x",
+                                      "/..", "/x/..", "/x/../y", "/x/.", "/a\nb", "/\x7f", "/\xff"};
+    static const char *const good[] = {"/w",      "/vercel/sandbox", "/...",
+                                       "/.x/..y", "/a b\"\\",        "/\xc3\xbc/\xe2\x82\xac"};
+    char token[TOKEN_TEXT], longest[TOKEN_ROOT_MAX + 2];
+    struct principal who;
+    struct sg_error e;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (token_file_create(path, "a", 0, bad[i], token, &e) != SG_E_INVALID_FIELD)
+            fail_msg("%s", bad[i]);
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        if (token_file_create(path, "a", 0, good[i], token, &e))
+            fail_msg("%s: %s", good[i], e.detail);
+        struct token_table *t = open_table();
+        assert_int_equal(token_check(t, token, &who, &e), SG_OK);
+        assert_string_equal(who.files_root, good[i]);
+        token_table_free(t);
+    }
+    for (size_t i = 0; i + 2 < sizeof longest; i += 2) { /* what takes most room in a line */
+        longest[i] = '\xc3';
+        longest[i + 1] = '\xbc';
+    }
+    longest[0] = '/';
+    longest[1] = 'x';
+    longest[TOKEN_ROOT_MAX] = 'y';
+    longest[TOKEN_ROOT_MAX + 1] = '\0';
+    longest[TOKEN_ROOT_MAX - 1] = 'x';
+    assert_int_equal(token_file_create(path, "a", 0, longest, token, &e), SG_E_INVALID_FIELD);
+    longest[TOKEN_ROOT_MAX] = '\0';
+    assert_int_equal(token_file_create(path, "a", 1 + sg_wall_ms() * 2, longest, token, &e), SG_OK);
+    struct token_table *t = open_table();
+    assert_int_equal(token_check(t, token, &who, &e), SG_OK);
+    assert_string_equal(who.files_root, longest);
+    token_table_free(t);
+    create("free", 0, token);
+    t = open_table();
+    assert_int_equal(token_check(t, token, &who, &e), SG_OK);
+    assert_string_equal(who.files_root, "");
+    token_table_free(t);
+}
+
+/* A root that cannot be read takes the token away, not the root. */
+static void p33_damaged_roots_confine_all_the_more(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"true",  "null",      "\"\"",         "\"/\"",
+                                      "\"x\"", "\"/x/..\"", "\"/\\u0000\"", "[]"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char token[TOKEN_TEXT], text[1024], hex[65], line[1200];
+        unsigned char digest[32];
+        struct principal who;
+        struct sg_error e;
+        assert_int_equal(token_generate(token, &e), SG_OK);
+        sg_sha256(token, strlen(token), digest);
+        sg_hex(hex, digest, sizeof digest);
+        (void)snprintf(text, sizeof text, "{\"id\":\"%.12s\",\"hash\":\"%s\",\"name\":\"x\",\"created_at\":1",
+                       token + 4, hex);
+        (void)snprintf(line, sizeof line, "%s,\"files_root\":%s}\n", text, bad[i]);
+        append(line);
+        struct token_table *t = open_table();
+        if (token_check(t, token, &who, &e) != SG_E_UNAUTHENTICATED)
+            fail_msg("%s", bad[i]);
+        token_table_free(t);
+        (void)snprintf(line, sizeof line, "%s}\n", text);
+        append(line);
+        t = open_table();
+        assert_int_equal(token_check(t, token, &who, &e), SG_OK);
+        token_table_free(t);
+        assert_int_equal(unlink(path), 0);
+    }
 }
 
 static void unwritable_place_is_an_error(void **state)
@@ -372,7 +448,7 @@ static void unwritable_place_is_an_error(void **state)
     (void)state;
     char token[TOKEN_TEXT];
     struct sg_error e;
-    assert_int_equal(token_file_create("/proc/no/tokens", "a", 0, token, &e), SG_E_FILE_ERROR);
+    assert_int_equal(token_file_create("/proc/no/tokens", "a", 0, NULL, token, &e), SG_E_FILE_ERROR);
     assert_non_null(strstr(e.detail, "/proc/no/tokens"));
     assert_string_equal(e.errno_name, "ENOENT");
     assert_int_equal(token[0], 0); /* nothing usable is left in the buffer */
@@ -387,7 +463,7 @@ static void symlink_stays_a_symlink(void **state)
     create("a", 0, token);
     (void)snprintf(link, sizeof link, "%s/link", dir);
     assert_int_equal(symlink(path, link), 0);
-    assert_int_equal(token_file_create(link, "b", 0, token, &e), SG_OK);
+    assert_int_equal(token_file_create(link, "b", 0, NULL, token, &e), SG_OK);
     assert_int_equal(lstat(link, &st), 0);
     assert_true(S_ISLNK(st.st_mode));
     assert_int_equal(unlink(link), 0);
@@ -473,6 +549,8 @@ int main(void)
         T(concurrent_creates_lose_nothing),
         T(list_names_all),
         T(names_are_checked),
+        T(p33_files_root),
+        T(p33_damaged_roots_confine_all_the_more),
         T(unwritable_place_is_an_error),
         T(symlink_stays_a_symlink),
         T(memory_tokens_survive_a_reload),
