@@ -1,6 +1,7 @@
 #include "guest/fs_args.h"
 
 #include "base/core/b64.h"
+#include "base/core/file_tag.h"
 #include "base/core/num.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ALNUM   "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 #define BIT(op) (UINT64_C(1) << (op))
 #define NAMELESS                                                                                             \
     (BIT(FS_DROP) | BIT(FS_JOIN) | BIT(FS_UPLOAD_STATE) | BIT(FS_UPLOAD_FINISH) | BIT(FS_UPLOAD_REMOVE))
@@ -19,6 +21,12 @@
 #define TREES (BIT(FS_REMOVE) | BIT(FS_COPY) | BIT(FS_CHMOD) | BIT(FS_CHOWN))
 #define PAGED (BIT(FS_LIST) | BIT(FS_GLOB))
 #define TEXTS (BIT(FS_LINES) | BIT(FS_GREP))
+#define DOWNS (BIT(FS_FETCH) | BIT(FS_TAR))
+#define PUTS  (BIT(FS_PUT) | BIT(FS_UPLOAD_OPEN))
+#define IDS                                                                                                  \
+    (BIT(FS_JOIN) | BIT(FS_UPLOAD_OPEN) | BIT(FS_UPLOAD_STATE) | BIT(FS_UPLOAD_FINISH) |                     \
+     BIT(FS_UPLOAD_REMOVE))
+#define PLACES (PUTS | BIT(FS_APPEND))
 
 static const char *const ops[FS_OPS] = {
     "stat",         "lstat",         "list",          "exists", "access",  "readlink", "realpath",
@@ -27,7 +35,7 @@ static const char *const ops[FS_OPS] = {
     "glob",         "grep",          "put",           "fetch",  "drop",    "join",     "upload-open",
     "upload-state", "upload-finish", "upload-remove", "tar",    "untar",   "watch"};
 
-enum kind { FLAG, BYTES, NUMBER, SIGNED, OCTAL, ACCESS, TEXT };
+enum kind { FLAG, BYTES, NUMBER, SIGNED, OCTAL, ACCESS, TEXT, TAGS, STAGE, ID };
 
 struct option {
     const char *name;
@@ -43,23 +51,37 @@ struct option {
 static const struct option options[] = {
     {"--path", BYTES, ALL, ALL, FS_PATH_MAX, AT(path), 0},
     {"--to", BYTES, PAIRS, PAIRS, FS_PATH_MAX, AT(to), 0},
-    {"--root", BYTES, ALL, 0, FS_PATH_MAX, AT(root), 0},
+    {"--root", BYTES, BIT(FS_OPS) - 1, 0, FS_PATH_MAX, AT(root), 0},
     {"--after", BYTES, PAGED | BIT(FS_GREP), 0, FS_PATH_MAX, AT(after), 0},
     {"--pattern", BYTES, FINDS, FINDS, FS_PATTERN_MAX, AT(pattern), 0},
     {"--glob", BYTES, BIT(FS_GREP), 0, FS_PATTERN_MAX, AT(glob), 0},
     {"--prefix", BYTES, BIT(FS_MKTEMP), 0, 128, AT(prefix), 0},
+    {"--cursor", BYTES, DOWNS, 0, FS_PATH_MAX, AT(cursor), 0},
     {"--from", TEXT, BIT(FS_APPEND) | BIT(FS_PUT), BIT(FS_APPEND) | BIT(FS_PUT), 0, AT(upload), 0},
-    {"--if-match", TEXT, BIT(FS_PUT), 0, 0, AT(if_match), 0},
-    {"--digest", TEXT, BIT(FS_PUT), 0, 0, AT(digest), 0},
-    {"--size", NUMBER, BIT(FS_PUT), 0, INT64_MAX, AT(size), AT(has_size)},
+    {"--upload", ID, IDS, IDS, 0, AT(id), 0},
+    {"--nonce", ID, BIT(FS_JOIN), BIT(FS_JOIN), 0, AT(nonce), 0},
+    {"--end", NUMBER, BIT(FS_JOIN), 0, INT64_MAX, AT(end), AT(has_end)},
+    {"--length", NUMBER, BIT(FS_UPLOAD_OPEN), 0, INT64_MAX, AT(length), AT(has_length)},
+    {"--if-match", TEXT, PUTS | BIT(FS_REMOVE), 0, 1, AT(if_match), 0},
+    {"--unless", TAGS, PUTS | BIT(FS_FETCH), 0, 0, AT(unless), 0},
+    {"--digest", TEXT, PUTS | BIT(FS_UPLOAD_FINISH), 0, 0, AT(digest), 0},
+    {"--size", NUMBER, BIT(FS_PUT) | BIT(FS_APPEND), 0, INT64_MAX, AT(size), AT(has_size)},
+    {"--size", NUMBER, BIT(FS_UPLOAD_FINISH), BIT(FS_UPLOAD_FINISH), INT64_MAX, AT(size), AT(has_size)},
+    {"--stage", STAGE, DOWNS | BIT(FS_DROP), BIT(FS_DROP), 0, AT(stage), 0},
+    {"--drop", STAGE, DOWNS, 0, 0, AT(drop), 0},
+    {"--inline", NUMBER, DOWNS, 0, FS_INLINE_MAX, AT(inline_max), 0},
+    {"--part", NUMBER, DOWNS, 0, INT64_MAX / 4, AT(part), 0},
     {"--from", NUMBER, TEXTS, 0, INT64_MAX, AT(from), 0},
     {"--count", NUMBER, BIT(FS_LINES), 0, INT64_MAX, AT(count), 0},
-    {"--mode", OCTAL, BIT(FS_MKDIR) | BIT(FS_CHMOD) | BIT(FS_PUT), BIT(FS_CHMOD), 07777, AT(mode), 0},
+    {"--mode", OCTAL, BIT(FS_MKDIR) | BIT(FS_CHMOD) | PLACES, BIT(FS_CHMOD), 07777, AT(mode), 0},
     {"--mode", ACCESS, BIT(FS_ACCESS), 0, 0, AT(access), 0},
     {"--limit", NUMBER, PAGED, 0, 10000, AT(limit), 0},
     {"--limit", NUMBER, BIT(FS_READ), 0, GUEST_FOLLOW_BYTES, AT(limit), 0},
-    {"--offset", NUMBER, BIT(FS_READ) | BIT(FS_APPEND), 0, INT64_MAX / 4, AT(offset), AT(has_offset)},
-    {"--tail", NUMBER, BIT(FS_READ), 0, INT64_MAX, AT(tail), AT(has_tail)},
+    {"--limit", NUMBER, BIT(FS_FETCH), 0, INT64_MAX, AT(limit), 0},
+    {"--offset", NUMBER, BIT(FS_READ) | BIT(FS_APPEND) | BIT(FS_FETCH), 0, INT64_MAX / 4, AT(offset),
+     AT(has_offset)},
+    {"--offset", NUMBER, BIT(FS_JOIN), BIT(FS_JOIN), INT64_MAX / 4, AT(offset), AT(has_offset)},
+    {"--tail", NUMBER, BIT(FS_READ) | BIT(FS_FETCH), 0, INT64_MAX, AT(tail), AT(has_tail)},
     {"--uid", NUMBER, BIT(FS_CHOWN), 0, UINT32_MAX - 1, AT(uid), 0},
     {"--gid", NUMBER, BIT(FS_CHOWN), 0, UINT32_MAX - 1, AT(gid), 0},
     {"--size", NUMBER, BIT(FS_TRUNCATE), BIT(FS_TRUNCATE), INT64_MAX, AT(size), 0},
@@ -69,10 +91,10 @@ static const struct option options[] = {
     {"--max-line-bytes", NUMBER, TEXTS, 0, FS_LINE_MAX, AT(max_line), 0},
     {"--max-bytes", NUMBER, TEXTS, 0, INT64_MAX, AT(max_bytes), 0},
     {"--context", NUMBER, BIT(FS_GREP), 0, FS_CONTEXT_MAX, AT(context), 0},
-    {"--parents", FLAG, BIT(FS_MKDIR) | BIT(FS_PUT), 0, 0, AT(parents), 0},
+    {"--parents", FLAG, BIT(FS_MKDIR) | PLACES, 0, 0, AT(parents), 0},
     {"--recursive", FLAG, TREES, 0, 0, AT(recursive), 0},
     {"--force", FLAG, BIT(FS_REMOVE), 0, 0, AT(force), 0},
-    {"--exclusive", FLAG, BIT(FS_MOVE) | BIT(FS_COPY) | BIT(FS_PUT), 0, 0, AT(exclusive), 0},
+    {"--exclusive", FLAG, BIT(FS_MOVE) | BIT(FS_COPY) | PUTS, 0, 0, AT(exclusive), 0},
     {"--no-follow", FLAG, BIT(FS_UTIMES) | BIT(FS_CHOWN), 0, 0, AT(no_follow), 0},
     {"--directory", FLAG, BIT(FS_MKTEMP), 0, 0, AT(directory), 0},
     {"--hidden", FLAG, FINDS, 0, 0, AT(hidden), 0},
@@ -139,6 +161,19 @@ static bool store_signed(int64_t *at, const char *v)
     return true;
 }
 
+bool fs_stage_name_valid(const char *name)
+{
+    static const char prefix[] = ".down-";
+    size_t n = strlen(name), front = sizeof prefix - 1;
+    return n > front && n <= front + 64 && strncmp(name, prefix, front) == 0 &&
+           strspn(name + front, ALNUM "._-") == n - front;
+}
+
+bool fs_id_valid(const char *id, size_t n)
+{
+    return n >= 1 && n <= FS_ID_MAX && strspn(id, ALNUM) >= n;
+}
+
 static bool store(struct fs_args *a, const struct option *o, const char *v)
 {
     void *at = (char *)a + o->offset;
@@ -161,6 +196,15 @@ static bool store(struct fs_args *a, const struct option *o, const char *v)
     case TEXT:
         *(const char **)at = v;
         return *v && strlen(v) < FS_PATH_MAX;
+    case TAGS: /* max: also any */
+        *(const char **)at = v;
+        return sg_file_tags_valid(v) || (o->max && strcmp(v, "*") == 0);
+    case STAGE:
+        *(const char **)at = v;
+        return fs_stage_name_valid(v);
+    case ID:
+        *(const char **)at = v;
+        return fs_id_valid(v, strlen(v));
     }
     return false;
 }
@@ -179,6 +223,8 @@ static bool fits_together(const struct fs_args *a, struct guest_fail *f)
         return misuse(f, "--tail and ", "--offset");
     if (a->op == FS_CHOWN && a->recursive && a->no_follow)
         return misuse(f, "--recursive and ", "--no-follow");
+    if (a->cursor && (a->has_offset || a->has_tail || a->unless))
+        return misuse(f, "--cursor and ", a->unless ? "--unless" : "--offset or --tail");
     if (a->prefix && strchr(a->prefix, '/'))
         return misuse(f, "bad value of ", "--prefix");
     if (a->exclusive && a->if_match)
@@ -208,6 +254,8 @@ bool fs_args_parse(char *const *argv, struct fs_args *a, struct guest_fail *f)
     a->op = (enum fs_op)op;
     if (a->op == FS_READ)
         a->limit = GUEST_FOLLOW_BYTES;
+    if (a->op == FS_FETCH)
+        a->limit = INT64_MAX;
     if (a->op == FS_LINES)
         a->from = 1;
     bool given[OPTIONS] = {false};
@@ -231,7 +279,7 @@ bool fs_args_parse(char *const *argv, struct fs_args *a, struct guest_fail *f)
 
 void fs_args_free(struct fs_args *a)
 {
-    char **all[] = {&a->path, &a->to, &a->root, &a->after, &a->pattern, &a->glob, &a->prefix};
+    char **all[] = {&a->path, &a->to, &a->root, &a->after, &a->pattern, &a->glob, &a->prefix, &a->cursor};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         free(*all[i]);
         *all[i] = NULL;

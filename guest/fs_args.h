@@ -4,7 +4,14 @@
 
 #include "guest/guest.h"
 
-enum { FS_PATH_MAX = 4096, FS_PATTERN_MAX = 1024, FS_CONTEXT_MAX = 100, FS_LINE_MAX = 65536 };
+enum {
+    FS_PATH_MAX = 4096,
+    FS_PATTERN_MAX = 1024,
+    FS_CONTEXT_MAX = 100,
+    FS_LINE_MAX = 65536,
+    FS_ID_MAX = 32,
+    FS_INLINE_MAX = 1024 * 1024, /* bytes of --inline */
+};
 
 enum fs_op {
     FS_STAT,
@@ -49,11 +56,17 @@ struct fs_args {
     enum fs_op op;
     char *path, *to, *root; /* any bytes but NUL, 1..FS_PATH_MAX of them; freed by fs_args_free */
     char *after, *pattern, *glob, *prefix;
-    const char *upload;   /* append and put: its name */
-    const char *if_match; /* put: <dev>-<ino>-<size>-<mtime_ns>-<ctime_ns> of what is to be replaced */
-    const char *digest;   /* put: sha-256:HEX, of what is put there */
-    int mode;             /* -1: not given */
-    int access;           /* R_OK | W_OK | X_OK, 0: that it is there */
+    char *cursor;              /* fetch, tar, untar; likewise, as they printed it */
+    const char *upload;        /* append and put: its name */
+    const char *if_match;      /* put, remove: tags of what may be replaced, or "*" */
+    const char *unless;        /* put: tags of what may not be; fetch: of what is not wanted */
+    const char *digest;        /* put: sha-256:HEX, of what is put there */
+    const char *id, *nonce;    /* of an upload: [A-Za-z0-9]{1,32} */
+    const char *stage, *drop;  /* fetch, tar: fs_stage_name_valid; drop has its name in stage, too */
+    uint64_t inline_max, part; /* fetch, tar: bytes */
+    uint64_t length, end;      /* upload-open; join */
+    int mode;                  /* -1: not given */
+    int access;                /* R_OK | W_OK | X_OK, 0: that it is there */
     uint64_t limit;       /* names of list (10000) and glob (10000), bytes of read (GUEST_FOLLOW_BYTES) */
     uint64_t offset;      /* read, append */
     uint64_t tail;        /* read: so many bytes before the end */
@@ -62,12 +75,17 @@ struct fs_args {
     uint64_t from, count; /* lines: 1, 1000; grep's from: 0 */
     uint64_t max_matches, max_line, max_bytes, context; /* 1000, 4096, 1 MiB, 0 */
     int64_t atime_ns, mtime_ns;
-    bool has_offset, has_tail, has_atime, has_mtime, has_size;
+    bool has_offset, has_tail, has_atime, has_mtime, has_size, has_length, has_end;
     bool parents, recursive, force, exclusive, no_follow, directory, hidden, fixed, icase, binary;
 };
 
 /* argv: what follows "fs", up to NULL.  Strict: unknown, repeated, missing or foreign options are refused. */
 bool fs_args_parse(char *const *argv, struct fs_args *a, struct guest_fail *f);
 void fs_args_free(struct fs_args *a); /* also after a failure */
+
+/* Whether it may be the name of what is put aside: ".down-" and then 1..64 of [A-Za-z0-9._-]. */
+bool fs_stage_name_valid(const char *name);
+/* [A-Za-z0-9]{1,32} */
+bool fs_id_valid(const char *id, size_t len);
 
 #endif

@@ -46,7 +46,7 @@ static void arguments(const char *text, size_t size)
     struct fs_args a;
     struct guest_fail f = {.code = SG_WF_INTERNAL};
     if (fs_args_parse(argv, &a, &f)) {
-        check(a.path && a.op < FS_OPS && a.mode >= -1 && a.mode <= 07777);
+        check(a.op < FS_OPS && a.mode >= -1 && a.mode <= 07777);
         check_bytes(a.path, FS_PATH_MAX);
         check_bytes(a.to, FS_PATH_MAX);
         check_bytes(a.root, FS_PATH_MAX);
