@@ -88,6 +88,9 @@ enum sg_code guest_error(const struct sg_wire_line *line, struct sg_error *e)
     case SG_WF_NO_WATCH:
         code = SG_E_WATCH_GONE;
         break;
+    case SG_WF_WATCH_LIMIT:
+        code = SG_E_WATCH_LIMIT;
+        break;
     case SG_WF_NO_SPACE:
         code = SG_E_NO_SPACE;
         break;

@@ -9,10 +9,11 @@
 
 static const char *const state_names[] = {"starting", "running", "finished", "not_started", "unknown"};
 static const char *const how_names[] = {"none", "exit", "signal", "timeout", "unknown", "scope"};
-static const char *const fail_names[] = {"usage",    "no_record", "conflict",  "not_started",   "exec",
-                                         "finished", "no_space",  "file",      "internal",      "no_input",
-                                         "offset",   "fenced",    "user",      "stale",         "digest",
-                                         "changed",  "archive",   "no_upload", "upload_offset", "no_watch"};
+static const char *const fail_names[] = {
+    "usage",  "no_record", "conflict", "not_started", "exec",          "finished", "no_space",
+    "file",   "internal",  "no_input", "offset",      "fenced",        "user",     "stale",
+    "digest", "changed",   "archive",  "no_upload",   "upload_offset", "no_watch", "watch_limit"};
+static const char *const change_names[] = {"create", "modify", "delete", "attrib", "move", "overflow"};
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -24,6 +25,16 @@ const char *sg_wire_state_name(enum sg_wire_state s)
 const char *sg_wire_fail_name(enum sg_wire_fail f)
 {
     return (size_t)f < COUNT(fail_names) ? fail_names[f] : "internal";
+}
+
+const char *sg_wire_change_name(enum sg_wire_change c)
+{
+    return (size_t)c < COUNT(change_names) ? change_names[c] : "overflow";
+}
+
+bool sg_wire_id_own(const char *id)
+{
+    return strncmp(id, SG_WIRE_OWN, sizeof SG_WIRE_OWN - 1) == 0;
 }
 
 bool sg_wire_id_valid(const char *id, size_t len)
@@ -246,6 +257,25 @@ static void parse_text(struct cursor *c, unsigned char *scratch, struct sg_wire_
     next_bytes(c, true, scratch, &used, &out->data, &out->len);
 }
 
+static void parse_change(struct cursor *c, unsigned char *scratch, struct sg_wire_line *out)
+{
+    size_t used = 0, n;
+    out->change = (enum sg_wire_change)next_word(c, change_names, COUNT(change_names));
+    const char *type = next_field(c, &n);
+    if (n != 1 || (type[0] != 'd' && type[0] != 'f' && type[0] != '-'))
+        c->bad = true;
+    else if (type[0] != '-')
+        out->entry = type[0];
+    next_bytes(c, true, scratch, &used, &out->name, &out->name_len);
+    next_bytes(c, true, scratch, &used, &out->data, &out->len);
+    bool overflow = out->change == SG_CH_OVERFLOW, move = out->change == SG_CH_MOVE;
+    if ((out->name_len == 0) != overflow || (out->len > 0) != move || (overflow && out->entry))
+        c->bad = true;
+    if ((out->name_len && memchr(out->name, '\0', out->name_len)) ||
+        (out->len && memchr(out->data, '\0', out->len)))
+        c->bad = true;
+}
+
 static void parse_end(struct cursor *c, struct sg_wire_process *p)
 {
     p->how = (enum sg_wire_how)next_word(c, how_names, COUNT(how_names));
@@ -358,6 +388,9 @@ bool sg_wire_parse(const char *line, size_t len, unsigned char scratch[SG_WIRE_D
     }
     case 'R':
         parse_text(&c, scratch, out);
+        break;
+    case 'V':
+        parse_change(&c, scratch, out);
         break;
     case 'M':
         break;
@@ -518,6 +551,12 @@ size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *l)
         break;
     case SG_WIRE_TEXT:
         n = format_text(out, l);
+        break;
+    case SG_WIRE_CHANGE:
+        n = format_names(out,
+                         snprintf(out, SG_WIRE_LINE_MAX, "V %s %c", sg_wire_change_name(l->change),
+                                  l->entry ? l->entry : '-'),
+                         l);
         break;
     case SG_WIRE_CARRIER:
         n = snprintf(out, SG_WIRE_LINE_MAX, "C %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", l->epoch, l->accepted,

@@ -32,6 +32,10 @@
  *       a line of a text file, without its LF, and where in the file the text begins; lines count from 1.  path and
  *       text are base64; path is "-" for that of the R line before, text "-" for none.  flags: "-" or letters:
  *       t cut at the limit of a line, c context of a match, m the line goes on in the next R line
+ *   V <what> <type> <path> <to>
+ *       a change below a watched directory: create, modify, delete, attrib, move or overflow.  type is d for a
+ *       directory, f for anything else, "-" where it is not known.  path is base64, relative to the watched directory
+ *       and "." for itself; to is where a move led to, "-" for all others.  overflow has neither: changes were lost
  *   K [<word>]
  *       done: the act succeeded; last line.  commit says "created" when the path did not exist before
  *   E <code> <errno> <text>
@@ -76,6 +80,7 @@ enum sg_wire_kind {
     SG_WIRE_FILE = 'S',
     SG_WIRE_NAME = 'N',
     SG_WIRE_TEXT = 'R',
+    SG_WIRE_CHANGE = 'V',
 };
 
 enum sg_wire_state { SG_PS_STARTING, SG_PS_RUNNING, SG_PS_FINISHED, SG_PS_NOT_STARTED, SG_PS_UNKNOWN };
@@ -86,6 +91,15 @@ enum sg_wire_how {
     SG_HOW_TIMEOUT,
     SG_HOW_UNKNOWN,
     SG_HOW_SCOPE,
+};
+
+enum sg_wire_change {
+    SG_CH_CREATE,
+    SG_CH_MODIFY,
+    SG_CH_DELETE,
+    SG_CH_ATTRIB,
+    SG_CH_MOVE,
+    SG_CH_OVERFLOW,
 };
 
 enum sg_wire_fail {
@@ -108,7 +122,8 @@ enum sg_wire_fail {
     SG_WF_ARCHIVE,  /* the archive is damaged or leads out of its target; nothing was extracted */
     SG_WF_NO_UPLOAD,
     SG_WF_UPLOAD_OFFSET, /* the upload goes on elsewhere: text is "accepted N" */
-    SG_WF_NO_WATCH,      /* what was watched is gone, or can be watched no more */
+    SG_WF_NO_WATCH,      /* what was watched is gone: text is deleted, moved, replaced or unmounted */
+    SG_WF_WATCH_LIMIT,   /* more directories than can be watched */
 };
 
 struct sg_wire_process {
@@ -143,14 +158,16 @@ struct sg_wire_line {
     enum sg_wire_kind kind;
     unsigned channel;          /* D, G */
     uint64_t offset, to;       /* D, R: offset; G: offset..to */
-    const unsigned char *data; /* D: bytes; S: target; R: text; points into the caller's scratch */
+    const unsigned char *data; /* D: bytes; S: target; R: text; V: to; points into the caller's scratch */
     size_t len;                /* of data */
     const unsigned char
-        *name; /* S, N, R: name or path; likewise; of S and R it and data are SG_WIRE_DATA_MAX at most */
+        *name; /* S, N, R, V: name or path; likewise; it and data are SG_WIRE_DATA_MAX at most together */
     size_t name_len;
     uint64_t line;              /* R */
     bool cut, context, goes_on; /* R: flags t, c and m */
     struct sg_wire_file file;   /* S */
+    enum sg_wire_change change; /* V */
+    char entry;                 /* V: 'd', 'f', '\0' not known */
     uint64_t epoch;             /* C */
     uint64_t accepted, room;    /* C, A */
     bool closed, unwanted;      /* A: flags c and x */
@@ -172,8 +189,12 @@ size_t sg_wire_format(char out[SG_WIRE_LINE_MAX], const struct sg_wire_line *lin
 
 /* [A-Za-z0-9][A-Za-z0-9._-]{0,63}: what a process id may be, on both sides. */
 bool sg_wire_id_valid(const char *id, size_t len);
+/* Begins with SG_WIRE_OWN: a recorded helper of the gateway's own, which no list shows and no API caller may name. */
+bool sg_wire_id_own(const char *id);
+#define SG_WIRE_OWN "sgw-"
 
 const char *sg_wire_state_name(enum sg_wire_state s);
 const char *sg_wire_fail_name(enum sg_wire_fail f);
+const char *sg_wire_change_name(enum sg_wire_change c);
 
 #endif

@@ -31,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(a.name_len == b.name_len && (a.name_len == 0 || memcmp(a.name, b.name, a.name_len) == 0));
     check(a.line == b.line && a.cut == b.cut && a.context == b.context && a.goes_on == b.goes_on);
     check(memcmp(&a.file, &b.file, sizeof a.file) == 0);
+    check(a.change == b.change && a.entry == b.entry);
     check(strcmp(a.errno_name, b.errno_name) == 0 && strcmp(a.text, b.text) == 0);
     check(sg_wire_format(text[1], &b) == n && memcmp(text[0], text[1], n) == 0);
     return 0;

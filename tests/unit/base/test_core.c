@@ -204,7 +204,7 @@ static void every_flag_alone(void **state)
         round_trip(&l, &got);
         assert_int_equal(got.process.how, how);
     }
-    for (enum sg_wire_fail f = SG_WF_USAGE; f <= SG_WF_USER; f++) {
+    for (enum sg_wire_fail f = SG_WF_USAGE; f <= SG_WF_WATCH_LIMIT; f++) {
         l = (struct sg_wire_line){.kind = SG_WIRE_ERROR, .fail = f, .text = "accepted 7"};
         round_trip(&l, &got);
         assert_int_equal(got.fail, f);
@@ -311,6 +311,50 @@ static void text_lines_round_trip(void **state)
     }
 }
 
+static void changes_round_trip(void **state)
+{
+    (void)state;
+    struct sg_wire_line got;
+    for (enum sg_wire_change c = SG_CH_CREATE; c <= SG_CH_OVERFLOW; c++) {
+        struct sg_wire_line l = {.kind = SG_WIRE_CHANGE, .change = c};
+        if (c != SG_CH_OVERFLOW) {
+            l.name = (const unsigned char *)"a b\n\xff";
+            l.name_len = 5;
+            l.entry = c == SG_CH_ATTRIB ? '\0' : c == SG_CH_DELETE ? 'd' : 'f';
+        }
+        if (c == SG_CH_MOVE) {
+            l.data = (const unsigned char *)"x/y";
+            l.len = 3;
+        }
+        round_trip(&l, &got);
+        assert_int_equal(got.change, c);
+        assert_int_equal(got.entry, l.entry);
+        assert_int_equal(got.name_len, l.name_len);
+        assert_true(!l.name_len || memcmp(got.name, l.name, l.name_len) == 0);
+        assert_true(got.len == l.len && (!l.len || memcmp(got.data, l.data, l.len) == 0));
+    }
+    /* A line that lost its beginning never looks like one. */
+    char text[SG_WIRE_LINE_MAX];
+    unsigned char data[SG_WIRE_DATA_MAX];
+    struct sg_wire_line l = {.kind = SG_WIRE_CHANGE,
+                             .change = SG_CH_MOVE,
+                             .entry = 'd',
+                             .name = (const unsigned char *)"UUUUUUUU",
+                             .name_len = 8,
+                             .data = (const unsigned char *)"\x55\x55\x55\x55\x55",
+                             .len = 5};
+    size_t n = sg_wire_format(text, &l);
+    for (size_t i = 1; i < n; i++)
+        assert_false(sg_wire_parse(text + i, n - 1 - i, data, &got) && got.kind == SG_WIRE_CHANGE);
+}
+
+static void own_ids(void **state)
+{
+    (void)state;
+    assert_true(sg_wire_id_own("sgw-1") && sg_wire_id_valid("sgw-1", 5));
+    assert_false(sg_wire_id_own("sgw") || sg_wire_id_own("xsgw-1") || sg_wire_id_own(""));
+}
+
 static void lines_that_are_none(void **state)
 {
     (void)state;
@@ -378,6 +422,20 @@ static void lines_that_are_none(void **state)
         "R 1 2 tt - -",
         "R -1 2 - - -",
         "R 1 2 - - - -",
+        "V",
+        "V create f QUJD",
+        "V create d - -",
+        "V create x QUJD -",
+        "V create df QUJD -",
+        "V create f QUJD QUJD",
+        "V move f QUJD -",
+        "V overflow - QUJD -",
+        "V overflow d - -",
+        "V overflow - -",
+        "V rename f QUJD -",
+        "V delete f QUJD - -",
+        "V delete f AA== -",
+        "V move f QUJD AA==",
         "E nonsense - x",
         "E exec AVERYLONGERRNONAME x",
         "K a b",
@@ -445,6 +503,8 @@ int main(void)
         cmocka_unit_test(carriers_speak),
         cmocka_unit_test(files_round_trip),
         cmocka_unit_test(text_lines_round_trip),
+        cmocka_unit_test(changes_round_trip),
+        cmocka_unit_test(own_ids),
         cmocka_unit_test(data_round_trips),
         cmocka_unit_test(lines_that_are_none),
         cmocka_unit_test(foreign_text_cannot_break_a_line),
