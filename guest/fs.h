@@ -1,6 +1,6 @@
 /* `fs`: one operation on the files of the sandbox per call.  Its answer is S, N, R and D lines, then K, M or E.
  *
- * With --root every path is resolved below that directory by openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS) and
+ * With --root every path, also a relative one, is resolved below that directory by openat2(RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS) and
  * acted on through the descriptors it gives, so no link and no race leads out of it: that is E file EXDEV "outside".
  * Without openat2 there is no such confinement, and the operation is refused.
  * Private to guest/fs*.c but for act_fs.
@@ -8,6 +8,7 @@
 #ifndef SG_GUEST_FS_H
 #define SG_GUEST_FS_H
 
+#include "base/core/file_tag.h"
 #include "guest/fs_args.h"
 #include "guest/record.h"
 
@@ -61,6 +62,14 @@ void fs_close(int fd); /* keeps errno; -1 is fine */
 typedef bool fs_entry_fn(void *arg, int dir, const char *name);
 bool fs_each(int fd, fs_entry_fn *fn, void *arg);
 
+/* In nanoseconds since the epoch, as far as they can be told. */
+int64_t fs_ns(struct timespec t);
+struct sg_wire_file fs_wire_file(const struct stat *st);
+/* The tag that the gateway makes of its S line. */
+void fs_tag(const struct stat *st, char out[SG_FILE_TAG_LEN + 1]);
+/* What fs->a->path names, open for reading, if it is a regular file; never waits for the other end of something. -1 with
+ * errno. */
+int fs_open_regular(struct fs *fs, struct stat *st);
 /* Prints an S line: name "" for none, dir and entry (may be NULL) say where to read the target of a link. */
 void fs_print(const struct stat *st, const char *name, int dir, const char *entry);
 void fs_print_name(const char *name, size_t len);
@@ -98,5 +107,7 @@ bool fs_lines(struct fs *fs);
 bool fs_glob(struct fs *fs);
 bool fs_grep(struct fs *fs);
 bool fs_put(struct fs *fs);
+bool fs_fetch(struct fs *fs);
+bool fs_drop(struct fs *fs);
 
 #endif

@@ -106,17 +106,11 @@ static const char *after_prefix(const char *path, const char *prefix)
     }
 }
 
-/* What to resolve from fs->root; NULL with errno.  The answer stays until the next call. */
+/* What to resolve from fs->root; NULL with errno.  What is not absolute is below it. */
 static const char *below_root(struct fs *fs, const char *path)
 {
-    static char full[PATH_MAX + FS_PATH_MAX + 2];
-    if (path[0] != '/') {
-        if (!getcwd(full, PATH_MAX))
-            return NULL;
-        size_t n = strlen(full);
-        snprintf(full + n, sizeof full - n, "/%s", path);
-        path = full;
-    }
+    if (path[0] != '/')
+        return path;
     const char *below = after_prefix(path, fs->a->root);
     if (!below || fs->a->root[0] != '/')
         below = after_prefix(path, fs->root_real);
@@ -225,7 +219,7 @@ bool fs_each(int fd, fs_entry_fn *fn, void *arg)
     return ok && err == 0;
 }
 
-static int64_t in_ns(struct timespec t)
+int64_t fs_ns(struct timespec t)
 {
     int64_t ns;
     if (__builtin_mul_overflow((int64_t)t.tv_sec, (int64_t)1000000000, &ns) ||
@@ -247,6 +241,26 @@ static char type_of(mode_t mode)
     return 'f';
 }
 
+struct sg_wire_file fs_wire_file(const struct stat *st)
+{
+    return (struct sg_wire_file){.type = type_of(st->st_mode),
+                                 .mode = st->st_mode & 07777,
+                                 .uid = st->st_uid,
+                                 .gid = st->st_gid,
+                                 .size = st->st_size < 0 ? 0 : (uint64_t)st->st_size,
+                                 .mtime_ns = fs_ns(st->st_mtim),
+                                 .ctime_ns = fs_ns(st->st_ctim),
+                                 .ino = st->st_ino,
+                                 .dev = st->st_dev,
+                                 .nlink = st->st_nlink};
+}
+
+void fs_tag(const struct stat *st, char out[SG_FILE_TAG_LEN + 1])
+{
+    struct sg_wire_file f = fs_wire_file(st);
+    sg_file_tag(&f, out);
+}
+
 void fs_print(const struct stat *st, const char *name, int dir, const char *entry)
 {
     char target[FS_PATH_MAX];
@@ -254,16 +268,7 @@ void fs_print(const struct stat *st, const char *name, int dir, const char *entr
         .kind = SG_WIRE_FILE,
         .name = (const unsigned char *)name,
         .name_len = strlen(name),
-        .file = {.type = type_of(st->st_mode),
-                 .mode = st->st_mode & 07777,
-                 .uid = st->st_uid,
-                 .gid = st->st_gid,
-                 .size = st->st_size < 0 ? 0 : (uint64_t)st->st_size,
-                 .mtime_ns = in_ns(st->st_mtim),
-                 .ctime_ns = in_ns(st->st_ctim),
-                 .ino = st->st_ino,
-                 .dev = st->st_dev,
-                 .nlink = st->st_nlink},
+        .file = fs_wire_file(st),
     };
     if (entry && S_ISLNK(st->st_mode)) {
         ssize_t n = readlinkat(dir, entry, target, sizeof target);

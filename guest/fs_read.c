@@ -7,8 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A regular file for reading; never waits for the other end of something. */
-static int open_regular(struct fs *fs, struct stat *st)
+int fs_open_regular(struct fs *fs, struct stat *st)
 {
     int fd = fs_open(fs, fs->a->path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
@@ -60,7 +59,7 @@ bool fs_read(struct fs *fs)
     const struct fs_args *a = fs->a;
     struct stat st;
     bool more;
-    int fd = open_regular(fs, &st);
+    int fd = fs_open_regular(fs, &st);
     if (fd < 0)
         return fs_failed(fs, "reading");
     fs_print(&st, "", -1, NULL);
@@ -189,7 +188,7 @@ bool fs_lines(struct fs *fs)
 {
     struct stat st;
     bool more;
-    int fd = open_regular(fs, &st);
+    int fd = fs_open_regular(fs, &st);
     if (fd < 0)
         return fs_failed(fs, "reading");
     fs_print(&st, "", -1, NULL);

@@ -130,7 +130,7 @@ static void names_are_any_bytes(void **state)
     assert_int_equal(rmdir(below("names")), 0);
 }
 
-static void relative_to_the_working_directory(void **state)
+static void relative_to_the_working_directory_or_the_root(void **state)
 {
     (void)state;
     char before[PATH_MAX];
@@ -141,9 +141,19 @@ static void relative_to_the_working_directory(void **state)
     fs_is_done(fs("stat", "--path", "a file", "--root", ".", NULL), "");
     fs_is_done(fs("lstat", "--path", ".", "--root", ".", NULL), "");
     assert_int_equal(chdir("/"), 0);
-    fs_is_outside(fs("stat", "--path", "tmp", "--root", scratch, NULL));
-    fs_is_done(fs("stat", "--path", below("a file") + 1, "--root", scratch, NULL), "");
+    fs_fails(fs("stat", "--path", "a file", NULL), "ENOENT");
+    fs_is_done(fs("stat", "--path", "a file", "--root", scratch, NULL), "");
+    fs_is_done(fs("list", "--path", ".", "--root", scratch, NULL), "");
+    fs_fails(fs("stat", "--path", below("a file") + 1, "--root", scratch, NULL), "ENOENT");
+    fs_is_outside(fs("stat", "--path", "../scratch/a file", "--root", scratch, NULL));
+    fs_is_outside(fs("mkdir", "--path", "../beside", "--parents", "--root", scratch, NULL));
+    fs_is_done(fs("mkdir", "--path", "rel/deep", "--parents", "--root", scratch, NULL), "created");
+    fs_is_done(fs("move", "--path", "rel/deep", "--to", "rel/moved", "--root", scratch, NULL), "");
+    fs_is_done(fs("remove", "--path", "rel", "--recursive", "--root", scratch, NULL), "");
+    fs_fails(fs("remove", "--path", ".", "--recursive", "--root", scratch, NULL), "EBUSY");
     assert_int_equal(chdir(before), 0);
+    assert_int_equal(access(below("rel"), F_OK), -1);
+    assert_int_equal(access(below("../beside"), F_OK), -1);
 }
 
 /* 10,000 entries in one call, and more of them in pages */
@@ -391,10 +401,14 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(says_what_a_file_is), cmocka_unit_test(says_what_is_there),
-        cmocka_unit_test(names_are_any_bytes), cmocka_unit_test(relative_to_the_working_directory),
-        cmocka_unit_test(lists_in_pages),      cmocka_unit_test(misuse_is_refused),
-        cmocka_unit_test(stays_in_the_root),   cmocka_unit_test(races_do_not_lead_out),
+        cmocka_unit_test(says_what_a_file_is),
+        cmocka_unit_test(says_what_is_there),
+        cmocka_unit_test(names_are_any_bytes),
+        cmocka_unit_test(relative_to_the_working_directory_or_the_root),
+        cmocka_unit_test(lists_in_pages),
+        cmocka_unit_test(misuse_is_refused),
+        cmocka_unit_test(stays_in_the_root),
+        cmocka_unit_test(races_do_not_lead_out),
     };
     return cmocka_run_group_tests(tests, harness_setup, teardown);
 }
