@@ -29,10 +29,16 @@ static void allow_descriptors(void)
     }
 }
 
+static uint64_t look_ms(void)
+{
+    uint64_t life = guest_life_ms() / 2;
+    return life < FS_LOOK_MS ? life : FS_LOOK_MS;
+}
+
 bool act_fs(char *const *argv, mode_t mask, struct guest_fail *f)
 {
     struct fs_args a;
-    struct fs fs = {.a = &a, .f = f, .root = -1, .deadline_ms = guest_now_ms() + guest_life_ms() / 2};
+    struct fs fs = {.a = &a, .f = f, .root = -1, .deadline_ms = guest_now_ms() + look_ms()};
     bool ok = fs_args_parse(argv, &a, f);
     if (ok) {
         (void)umask(mask);

@@ -18,6 +18,7 @@
 enum {
     FS_DEPTH_MAX = 512,            /* directories below each other that an operation on a tree goes into */
     FS_LIST_MAX = 10000,           /* names of one list or glob */
+    FS_LOOK_MS = 20 * 1000,        /* how long what only looks may take: nobody waits for longer than 25 s */
     FS_TEXT_MAX = 8 * 1024 * 1024, /* bytes of names and texts that one grep or lines prints at most */
 };
 
@@ -27,7 +28,7 @@ struct fs {
     int root;                        /* -1: not confined */
     char root_real[FS_PATH_MAX + 1]; /* where it is */
     bool outside;                    /* a path was refused because it leads out of the root */
-    uint64_t deadline_ms;            /* for what searches: guest_now_ms */
+    uint64_t deadline_ms;            /* for what looks: guest_now_ms */
 };
 
 /* argv: what follows "fs", NULL at its end.  umask: the one that new files get. */
@@ -73,6 +74,8 @@ int fs_open_regular(struct fs *fs, struct stat *st);
 /* Prints an S line: name "" for none, dir and entry (may be NULL) say where to read the target of a link. */
 void fs_print(const struct stat *st, const char *name, int dir, const char *entry);
 void fs_print_name(const char *name, size_t len);
+/* The end of what ran out of time: it goes on after this line of this file ("": the only one; line 0: after it). */
+void fs_print_late(const char *path, uint64_t line);
 
 /* Makes the directories before the last part of path, which is written to meanwhile. */
 bool fs_make_parents(struct fs *fs, char *path);

@@ -59,9 +59,11 @@ static bool glob(struct fs *fs, struct glob *g, int fd)
     g->limit = fs->a->limit;
     if (!fs_walk(&w, fd))
         return fs_failed(fs, "reading the directory");
-    if (w.late && g->found == 0)
+    if (w.late && !w.last[0])
         return fs_refused(fs, ETIMEDOUT, "there is too much to look at");
-    if (g->more || w.late)
+    if (w.late)
+        fs_print_late(w.last, 0);
+    else if (g->more)
         out_kind(SG_WIRE_MORE, NULL);
     else
         out_kind(SG_WIRE_OK, w.unreadable ? "unreadable" : NULL);

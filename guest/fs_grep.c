@@ -27,6 +27,7 @@ struct grep {
     size_t fixed_len;
     uint64_t matches, printed; /* lines that match; bytes of what was printed */
     bool full, unreadable, late;
+    char late_path[FS_PATH_MAX + 1]; /* of the file that was not searched to its end */
 
     /* of the file we are in */
     int fd;
@@ -184,6 +185,8 @@ static void search_file(struct grep *g, int fd, const char *path, uint64_t skip)
         if (n < 0)
             g->unreadable = true;
         g->late = guest_now_ms() > g->fs->deadline_ms;
+        if (g->late && path)
+            memcpy(g->late_path, path, strlen(path) + 1);
         if (n < 0 || g->late)
             return;
         if (first && !g->fs->a->binary && memchr(g->buf, '\0', n < BINARY_LOOK ? (size_t)n : BINARY_LOOK))
@@ -223,6 +226,19 @@ static bool visit(void *arg, const struct fs_entry *e)
     return !g->full && !g->late;
 }
 
+/* Where it goes on; there has to be some way between here and where it began. */
+static bool end_late(struct fs *fs, const struct grep *g, const struct fs_walk *w)
+{
+    uint64_t line = g->hit ? g->line : g->line - 1;
+    if (g->late && line > g->skip)
+        fs_print_late(g->late_path, line);
+    else if (w->last[0])
+        fs_print_late(w->last, 0);
+    else
+        return fs_refused(fs, ETIMEDOUT, "there is too much to search");
+    return true;
+}
+
 static bool search(struct fs *fs, struct grep *g, int fd)
 {
     struct stat st;
@@ -240,9 +256,9 @@ static bool search(struct fs *fs, struct grep *g, int fd)
         return fs_refused(fs, EINVAL, "neither a file nor a directory");
     else if (!fs_walk(&w, fd))
         return fs_failed(fs, "reading the directory");
-    if ((g->late || w.late) && g->matches == 0)
-        return fs_refused(fs, ETIMEDOUT, "there is too much to search");
-    if (g->full || g->late || w.late)
+    if (!g->full && (g->late || w.late))
+        return end_late(fs, g, &w);
+    if (g->full)
         out_kind(SG_WIRE_MORE, NULL);
     else
         out_kind(SG_WIRE_OK, g->unreadable || w.unreadable ? "unreadable" : NULL);

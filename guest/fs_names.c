@@ -1,5 +1,7 @@
 #include "guest/fs_names.h"
 
+#include "guest/guest.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { CLOCK_EACH = 1024 }; /* entries between two looks at the clock */
 
 void fs_names_free(struct fs_names *names)
 {
@@ -99,6 +103,12 @@ static bool add_entry(struct fs_names *names, const char *after, int fd, const s
 bool fs_names_read(int fd, const char *after, size_t limit, size_t max_bytes, bool with_descents,
                    struct fs_names *out)
 {
+    return fs_names_read_until(fd, after, limit, max_bytes, with_descents, UINT64_MAX, out);
+}
+
+bool fs_names_read_until(int fd, const char *after, size_t limit, size_t max_bytes, bool with_descents,
+                         uint64_t deadline_ms, struct fs_names *out)
+{
     *out = (struct fs_names){.limit = limit, .max_bytes = max_bytes};
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
@@ -111,17 +121,19 @@ bool fs_names_read(int fd, const char *after, size_t limit, size_t max_bytes, bo
     }
     rewinddir(d);
     struct dirent *e;
-    bool ok = true;
-    for (;;) {
+    int err = 0;
+    for (size_t i = 1; !err; i++) {
         errno = 0;
         e = readdir(d);
-        if (!e)
+        if (!e) {
+            err = errno;
             break;
-        ok = add_entry(out, after, fd, e, with_descents);
-        if (!ok)
-            break;
+        }
+        if (!add_entry(out, after, fd, e, with_descents))
+            err = ENOMEM;
+        else if (i % CLOCK_EACH == 0 && guest_now_ms() > deadline_ms)
+            err = ETIMEDOUT;
     }
-    int err = ok ? errno : ENOMEM;
     closedir(d);
     keep_smallest(out);
     errno = err;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct fs_names {
     char **v;
@@ -19,6 +20,9 @@ struct fs_names {
  * open.  False with errno; the names are to be freed in any case. */
 bool fs_names_read(int fd, const char *after, size_t limit, size_t max_bytes, bool with_descents,
                    struct fs_names *out);
+/* The same, but ETIMEDOUT when it is not through by then (guest_now_ms). */
+bool fs_names_read_until(int fd, const char *after, size_t limit, size_t max_bytes, bool with_descents,
+                         uint64_t deadline_ms, struct fs_names *out);
 void fs_names_free(struct fs_names *names);
 
 #endif

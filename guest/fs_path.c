@@ -285,3 +285,14 @@ void fs_print_name(const char *name, size_t len)
     struct sg_wire_line l = {.kind = SG_WIRE_NAME, .name = (const unsigned char *)name, .name_len = len};
     out_line(&l);
 }
+
+void fs_print_late(const char *path, uint64_t line)
+{
+    struct sg_wire_line l = {.kind = SG_WIRE_TEXT,
+                             .line = line,
+                             .goes_on = true,
+                             .name = (const unsigned char *)path,
+                             .name_len = strlen(path)};
+    out_line(&l);
+    out_kind(SG_WIRE_MORE, NULL);
+}

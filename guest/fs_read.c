@@ -166,8 +166,10 @@ static bool print_lines(struct fs *fs, int fd, bool *more)
                 end_line(&l, at);
             return true;
         }
-        if (guest_now_ms() > fs->deadline_ms)
-            return fs_refused(fs, ETIMEDOUT, "the file is too long");
+        if (guest_now_ms() > fs->deadline_ms) {
+            *more = l.line > l.a->from && l.printed == 0; /* whole lines were printed */
+            return *more || fs_refused(fs, ETIMEDOUT, "the file is too long");
+        }
         for (size_t i = 0; i < (size_t)got;) {
             *more = is_full(&l);
             if (*more)

@@ -48,8 +48,9 @@ bool fs_list(struct fs *fs)
         out_kind(SG_WIRE_MORE, NULL);
         return true;
     }
-    bool ok = fs_names_read(fd, fs->a->after, fs->a->limit, SIZE_MAX / 4, false, &names) ||
-              fs_failed(fs, "reading the directory");
+    bool ok =
+        fs_names_read_until(fd, fs->a->after, fs->a->limit, SIZE_MAX / 4, false, fs->deadline_ms, &names) ||
+        fs_failed(fs, "reading the directory");
     for (size_t i = 0; ok && i < names.n; i++) {
         struct stat st;
         if (fstatat(fd, names.v[i], &st, AT_SYMLINK_NOFOLLOW) == 0)

@@ -32,7 +32,7 @@ struct walk {
 static bool read_names(struct walk *k, struct level *l, const char *after)
 {
     size_t max = k->held > NAMES_TOTAL ? NAMES_FEW : NAMES_BYTES;
-    bool ok = fs_names_read(l->fd, after, NAMES_MAX, max, true, &l->names);
+    bool ok = fs_names_read_until(l->fd, after, NAMES_MAX, max, true, k->w->deadline_ms, &l->names);
     l->next = 0;
     k->held += l->names.bytes;
     return ok;
@@ -131,8 +131,12 @@ static bool step(struct walk *k)
     struct fs_entry e = {
         .dir = l->fd, .name = name, .path = k->path, .len = l->len + n, .depth = k->depth - 1};
     int order = k->w->after ? strcmp(k->path, k->w->after) : 1;
-    bool passed = order < 0 || (order == 0 && !k->w->after_too);
-    return passed || k->w->visit(k->w->arg, &e);
+    if (order < 0 || (order == 0 && !k->w->after_too))
+        return true;
+    if (!k->w->visit(k->w->arg, &e))
+        return false;
+    memcpy(k->w->last, k->path, e.len + 1);
+    return true;
 }
 
 bool fs_walk(struct fs_walk *w, int fd)

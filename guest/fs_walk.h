@@ -21,7 +21,8 @@ struct fs_walk {
     const char *after; /* NULL, or what comes before this path or is it is passed over */
     bool after_too;    /* but not that path itself */
     uint64_t deadline_ms;
-    bool unreadable, late; /* out: something could not be looked at; the time is over */
+    bool unreadable, late;      /* out: something could not be looked at; the time is over */
+    char last[FS_PATH_MAX + 1]; /* out: the last entry of which visit said true; "" for none */
 };
 
 /* fd stays open.  False with errno when it cannot be read, or there is no memory. */

@@ -38,7 +38,7 @@ static enum sg_code after_cursor(struct fs_request *r, const char *data, size_t 
 /* The end of a page of names. */
 static int end_page(struct files_call *f, const struct fs_answer *a, struct sg_buf *out, struct sg_error *e)
 {
-    const struct fs_item *last = a->n ? &a->items[a->n - 1] : NULL;
+    const struct fs_item *last = a->at ? a->at : a->n ? &a->items[a->n - 1] : NULL;
     if (a->more && !last) { /* all of them were removed while they were looked at */
         (void)sg_fail(e, SG_E_UPSTREAM_UNAVAILABLE, SG_FINISHED,
                       "the directory changed while it was read; ask again");

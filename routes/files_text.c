@@ -122,7 +122,7 @@ static enum sg_code grep_cursor(struct fs_request *r, const char *data, size_t l
 
 static void put_grep_cursor(struct files_call *f, struct sg_buf *out, const struct fs_answer *a)
 {
-    const struct fs_item *last = &a->items[a->n - 1];
+    const struct fs_item *last = a->at ? a->at : &a->items[a->n - 1];
     struct sg_buf cursor;
     sg_buf_init(&cursor, FILES_CURSOR_MAX);
     (void)sg_buf_addf(&cursor, "%" PRIu64 ":", last->line);
@@ -136,7 +136,7 @@ static void put_grep_cursor(struct files_call *f, struct sg_buf *out, const stru
 static int answer_grep(struct files_call *f, const struct fs_answer *a, struct sg_buf *out,
                        struct sg_error *e)
 {
-    if (a->more && !a->n)
+    if (a->more && !a->n && !a->at)
         return malformed(e);
     (void)sg_buf_adds(out, "{\"items\":[");
     for (size_t i = 0; i < a->n; i++) {

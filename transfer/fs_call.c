@@ -190,6 +190,11 @@ static void on_end(void *arg, const struct sg_wire_line *line, bool hello, const
                           .bytes = c->bytes.data ? c->bytes.data : "",
                           .more = line->kind == SG_WIRE_MORE,
                           .word = line->text};
+    const struct fs_item *last = a.more && a.n ? &c->items[a.n - 1] : NULL;
+    if (last && last->kind == SG_WIRE_TEXT && last->goes_on) {
+        a.at = last;
+        a.n--;
+    }
     finish(c, &a, NULL);
 }
 

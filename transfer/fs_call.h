@@ -55,7 +55,10 @@ struct fs_answer {
     const struct fs_item *items;
     size_t n;
     const char *bytes;
-    bool more;        /* there is more behind the last item */
+    bool more; /* there is more behind the last item */
+    const struct fs_item
+        *at;          /* of a search whose time was over: it goes on after this line of this file; NULL: after
+                                 the last item */
     const char *word; /* what the guest said at its end, "" for nothing */
 };
 

@@ -31,7 +31,8 @@
  *   R <line> <offset> <flags> <path> <text>
  *       a line of a text file, without its LF, and where in the file the text begins; lines count from 1.  path and
  *       text are base64; path is "-" for that of the R line before, text "-" for none.  flags: "-" or letters:
- *       t cut at the limit of a line, c context of a match, m the line goes on in the next R line
+ *       t cut at the limit of a line, c context of a match, m the line goes on in the next R line.  With m right before
+ *       M: the time of a search was over; it goes on after this line of this file (line 0: after the file)
  *   V <what> <type> <path> <to>
  *       a change below a watched directory: create, modify, delete, attrib, move or overflow.  type is d for a
  *       directory, f for anything else, "-" where it is not known.  path is base64, relative to the watched directory

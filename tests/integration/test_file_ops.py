@@ -1,6 +1,7 @@
 """Operations on files: C8 E10 E11 P35, each one upstream call."""
 import base64
 import concurrent.futures
+import json
 import secrets
 import socket
 import urllib.parse
@@ -281,6 +282,40 @@ def test_a_read_whose_answer_is_cut_is_asked_again(api, box, files, emulator):
     with emulator.calls() as calls:
         assert files.get("stat", path="f")["size"] == 1
     assert len(calls) > 1
+
+
+def helper_says(emulator, *lines):
+    """The next call into the sandbox answers this instead of being made."""
+    text = "".join(line + "\n" for line in lines)
+    answer = [{"command": {"id": "cmd_1", "name": "h", "exitCode": None}}, {"stream": "stdout", "data": text},
+              {"command": {"id": "cmd_1", "name": "h", "exitCode": 0}}]
+    emulator.fault({"status": 200, "content_type": "application/x-ndjson", "body": "".join(json.dumps(a) + "\n" for a in answer)},
+                   times=1, path_regex="/cmd$")
+
+
+def test_a_search_out_of_time_goes_on_where_it_says_C8(api, box, files, emulator):
+    """The helper ends a search after 20 s, also when it found nothing yet."""
+    api.run(box, shell="mkdir t; for f in a b c; do printf '1 x\\n2\\n3 x\\n' > t/$f; done")
+    helper_says(emulator, f"R 1 0 - {b64(b'a')} {b64(b'1 x')}", f"R 2 0 m {b64(b'b')} -", "M")
+    page = files.get("grep", path="t", pattern="x")
+    assert [(i["path"], i["line"]) for i in page["items"]] == [("a", 1)]
+    rest = files.get("grep", path="t", pattern="x", cursor=page["next_cursor"])
+    assert [(i["path"], i["line"]) for i in rest["items"]] == [("b", 3), ("c", 1), ("c", 3)] and rest["next_cursor"] is None
+
+    helper_says(emulator, f"R 0 0 m {b64(b'b')} -", "M")
+    page = files.get("grep", path="t", pattern="x")
+    assert page["items"] == []
+    rest = files.get("grep", path="t", pattern="x", cursor=page["next_cursor"])
+    assert [(i["path"], i["line"]) for i in rest["items"]] == [("c", 1), ("c", 3)]
+
+    helper_says(emulator, "R 2 0 m - -", "M")
+    page = files.get("grep", path="t/a", pattern="x")
+    assert [i["line"] for i in files.get("grep", path="t/a", pattern="x", cursor=page["next_cursor"])["items"]] == [3]
+
+    helper_says(emulator, f"R 0 0 m {b64(b'a')} -", "M")
+    page = files.get("glob", path="t", pattern="*")
+    assert page["items"] == []
+    assert [i["path"] for i in files.get("glob", path="t", pattern="*", cursor=page["next_cursor"])["items"]] == ["b", "c"]
 
 
 def test_a_search_ends_with_the_client_who_wants_it(api, box, files, gateway):

@@ -345,6 +345,114 @@ static void walks_large_directories(void **state)
     fs_is_done(fs("remove", "--path", below("large"), "--recursive", NULL), "");
 }
 
+enum { LATE_DIRS = 12, LATE_FILES = 60, LATE_LINES = 4000, LATE_EACH = 500 };
+
+static void make_long_search(void)
+{
+    char name[64], line[64];
+    make_dir("late");
+    for (unsigned d = 0; d < LATE_DIRS; d++) {
+        snprintf(name, sizeof name, "late/d%u", d);
+        make_dir(name);
+        for (unsigned i = 0; i < LATE_FILES; i++) {
+            snprintf(name, sizeof name, "late/d%u/f%u", d, i);
+            make_file(name, "some hay\nneedle\nmore hay\n");
+        }
+    }
+    FILE *f = fopen(below("late/d5/long"), "we"); /* so long that a call ends in it */
+    assert_non_null(f);
+    for (unsigned i = 1; i <= LATE_LINES; i++) {
+        snprintf(line, sizeof line, i % LATE_EACH ? "hay %u hay hay hay hay hay\n" : "needle %u\n", i);
+        assert_true(fputs(line, f) >= 0);
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+/* All that a search tells when its time is over again and again: it goes on where it says.  *pages: how often. */
+static size_t search_in_pieces(const char *op, const char *pattern, unsigned *pages, char *found, size_t cap)
+{
+    char after[4097] = "", line[32] = "0", life[16];
+    size_t n = 0, len = 0;
+    unsigned budget = 2;
+    bool glob = strcmp(op, "glob") == 0;
+    for (bool more = true; more;) {
+        snprintf(life, sizeof life, "%u", budget);
+        assert_int_equal(setenv("SANDGATE_GUEST_LIFE_MS", life, 1), 0);
+        const struct fs_reply *r = glob ? fs(op, "--path", below("late"), "--pattern", pattern,
+                                             after[0] ? "--after" : NULL, after, NULL)
+                                        : fs(op, "--path", below("late"), "--pattern", pattern, "--from",
+                                             line, after[0] ? "--after" : NULL, after, NULL);
+        if (r->last.kind == SG_WIRE_ERROR) { /* no way at all in so little time */
+            fs_fails(r, "ETIMEDOUT");
+            budget *= 2;
+            assert_true(budget < 100000);
+            continue;
+        }
+        more = r->last.kind == SG_WIRE_MORE;
+        const struct sg_wire_line *end = more && r->n ? &r->lines[r->n - 1] : NULL;
+        assert_true(!more || (end && end->kind == SG_WIRE_TEXT && end->goes_on && end->len == 0));
+        for (size_t i = 0; i < r->n - (end ? 1 : 0); i++, n++)
+            if (glob || r->lines[i].name_len)
+                len += (size_t)snprintf(found + len, cap - len, "%s ", (const char *)r->lines[i].name);
+        if (!end)
+            continue;
+        snprintf(after, sizeof after, "%s", (const char *)end->name);
+        snprintf(line, sizeof line, "%llu", (unsigned long long)end->line);
+        ++*pages;
+    }
+    assert_int_equal(unsetenv("SANDGATE_GUEST_LIFE_MS"), 0);
+    return n;
+}
+
+/* A search whose time is over tells where it goes on, also when it found nothing yet: C8, and no call lasts. */
+static void goes_on_where_its_time_was_over(void **state)
+{
+    (void)state;
+    static char whole[65536], got[65536];
+    unsigned pages = 0;
+    make_long_search();
+    const struct fs_reply *r = fs("glob", "--path", below("late"), "--pattern", "**/*[13]", NULL);
+    fs_is_done(r, "");
+    size_t n = r->n;
+    snprintf(whole, sizeof whole, "%s", fs_names_of(r));
+    assert_int_equal(search_in_pieces("glob", "**/*[13]", &pages, got, sizeof got), n);
+    assert_string_equal(got, whole);
+
+    const size_t matches = LATE_DIRS * LATE_FILES + LATE_LINES / LATE_EACH;
+    r = fs("grep", "--path", below("late"), "--pattern", "^needle", NULL);
+    fs_is_done(r, "");
+    assert_int_equal(r->n, matches);
+    assert_int_equal(search_in_pieces("grep", "^needle", &pages, got, sizeof got), matches);
+    assert_int_equal(search_in_pieces("grep", "no such thing", &pages, got, sizeof got), 0);
+    assert_true(pages >= 3);
+    /* One file alone has no path. */
+    unsigned late = 0;
+    uint64_t line = 0;
+    size_t found = 0;
+    for (unsigned budget = 2; line < LATE_LINES;) {
+        char from[32], life[16];
+        snprintf(from, sizeof from, "%llu", (unsigned long long)line);
+        snprintf(life, sizeof life, "%u", budget);
+        assert_int_equal(setenv("SANDGATE_GUEST_LIFE_MS", life, 1), 0);
+        r = fs("grep", "--path", below("late/d5/long"), "--pattern", "^needle", "--from", from, NULL);
+        assert_int_equal(unsetenv("SANDGATE_GUEST_LIFE_MS"), 0);
+        if (r->last.kind == SG_WIRE_ERROR) {
+            fs_fails(r, "ETIMEDOUT");
+            budget *= 2;
+            continue;
+        }
+        found += r->n - (r->last.kind == SG_WIRE_MORE);
+        if (r->last.kind == SG_WIRE_OK)
+            break;
+        assert_true(r->lines[r->n - 1].line > line);
+        assert_int_equal(r->lines[r->n - 1].name_len, 0);
+        line = r->lines[r->n - 1].line;
+        late++;
+    }
+    assert_int_equal(found, LATE_LINES / LATE_EACH);
+    fs_is_done(fs("remove", "--path", below("late"), "--recursive", NULL), "");
+}
+
 static int teardown(void **state)
 {
     fs_calls_free();
@@ -362,6 +470,7 @@ int main(void)
         cmocka_unit_test(greps_what_is_long_or_binary),
         cmocka_unit_test(passes_over_what_is_not_ours),
         cmocka_unit_test(walks_large_directories),
+        cmocka_unit_test(goes_on_where_its_time_was_over),
     };
     return cmocka_run_group_tests(tests, harness_setup, teardown);
 }

@@ -24,6 +24,9 @@ struct owner {
     size_t n;
     char bytes[4096];
     char word[32];
+    bool has_at;
+    struct fs_item at;
+    char at_name[64];
 };
 
 static void on_done(void *arg, const struct fs_answer *a, const struct sg_error *e)
@@ -39,6 +42,11 @@ static void on_done(void *arg, const struct fs_answer *a, const struct sg_error 
     }
     o->more = a->more;
     o->n = a->n;
+    o->has_at = a->at != NULL;
+    if (a->at) {
+        o->at = *a->at;
+        (void)snprintf(o->at_name, sizeof o->at_name, "%s", a->bytes + a->at->name);
+    }
     (void)snprintf(o->word, sizeof o->word, "%s", a->word);
     if (!a->n)
         return;
@@ -198,6 +206,38 @@ static void test_text_in_pieces(void **state)
     assert_string_equal(o.bytes + o.items[2].name, "g");
     assert_string_equal(o.bytes + o.items[2].data, "");
     free(o.items);
+    fs_request_free(&r);
+}
+
+/* Where a search whose time was over goes on is no line of a file, and only that. */
+static void test_late(void **state)
+{
+    (void)state;
+    const struct sg_wire_line lines[] = {
+        {.kind = SG_WIRE_TEXT, .line = 3, .name = u("f"), .name_len = 1, .data = u("x"), .len = 1},
+        {.kind = SG_WIRE_TEXT, .line = 7, .name = u("g"), .name_len = 1, .goes_on = true},
+    };
+    struct owner o;
+    struct fs_request r = {.reads = true};
+    fake.fs_lines = lines;
+    fake.fs_count = 2;
+    fake.fs_end.kind = SG_WIRE_MORE;
+    fs_request_begin(&r, "grep");
+    run(&o, &r);
+    assert_true(o.ok && o.more && o.has_at);
+    assert_int_equal(o.n, 1);
+    assert_int_equal(o.at.line, 7);
+    assert_string_equal(o.at_name, "g");
+    free(o.items);
+    fake.fs_count = 1;
+    run(&o, &r);
+    assert_true(o.ok && o.more && !o.has_at);
+    assert_int_equal(o.n, 1);
+    free(o.items);
+    fake.fs_lines = lines + 1;
+    run(&o, &r);
+    assert_true(o.ok && o.more && o.has_at);
+    assert_int_equal(o.n, 0);
     fs_request_free(&r);
 }
 
@@ -372,6 +412,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_too_many_arguments, setup, teardown),
         cmocka_unit_test_setup_teardown(test_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_text_in_pieces, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_late, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_answers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_sent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_then_refused, setup, teardown),
