@@ -41,8 +41,11 @@ struct exchange {
 
 /* Decoded query value; NULL when absent.  len counts NULs, which a value may contain. */
 const char *ex_query(struct exchange *ex, const char *key, size_t *len);
+/* The i-th value of a key that may be given several times; NULL behind the last. */
+const char *ex_query_nth(struct exchange *ex, const char *key, size_t i, size_t *len);
 /* Refuses query keys that are not in `allowed` (NULL-terminated): UNKNOWN_FIELD with "?key" as pointer; also keys
- * given twice and values with NUL, except of "path", which has a code of its own for that (spec_path). */
+ * given twice, unless they are allowed with a '*' in front ("*include"), and values with NUL, except of "path", which has
+ * a code of its own for that (spec_path). */
 SG_MUST_CHECK enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[],
                                          struct sg_error *e);
 /* Integer query value in min..max; absent leaves *out. */

@@ -9,19 +9,20 @@
 #include "routes/act.h"
 #include "transfer/fs_call.h"
 
-enum { FILES_FIELDS = 11, FILES_CURSOR_MAX = 8192 };
+enum { FILES_FIELDS = 11, FILES_CURSOR_MAX = 8192, FILES_LIST_MAX = 4096 /* bytes of a list */ };
 
 enum files_kind {
     FILES_PATH,    /* 1..4096 bytes without NUL; may be given as NAME_b64 */
     FILES_PATTERN, /* likewise, 1..1024 bytes */
     FILES_PREFIX,  /* likewise, 1..128 bytes without '/' */
-    FILES_FLAG,    /* true adds the option */
-    FILES_UNLESS,  /* false adds the option */
-    FILES_CHOICE,  /* a flag that chose this operation */
-    FILES_NUMBER,  /* min..max */
-    FILES_MODE,    /* "644" */
-    FILES_ACCESS,  /* of r, w and x, each once */
-    FILES_TIME,    /* RFC 3339 UTC, up to nanoseconds */
+    FILES_LIST, /* patterns, of the query only, one with each time it is given; handed on with NUL between them */
+    FILES_FLAG,   /* true adds the option */
+    FILES_UNLESS, /* false adds the option */
+    FILES_CHOICE, /* a flag that chose this operation */
+    FILES_NUMBER, /* min..max */
+    FILES_MODE,   /* "644" */
+    FILES_ACCESS, /* of r, w and x, each once */
+    FILES_TIME,   /* RFC 3339 UTC, up to nanoseconds */
 };
 
 struct files_field {

@@ -102,7 +102,7 @@ static enum sg_code text_of(const struct source *s, const char *name, const char
 
 static size_t bytes_max(enum files_kind kind)
 {
-    return kind == FILES_PATH ? SPEC_PATH_MAX : kind == FILES_PATTERN ? PATTERN_MAX : PREFIX_MAX;
+    return kind == FILES_PATH ? SPEC_PATH_MAX : kind == FILES_PREFIX ? PREFIX_MAX : PATTERN_MAX;
 }
 
 static enum sg_code check_bytes(const struct source *s, const struct files_field *f, const char *name,
@@ -163,6 +163,32 @@ static enum sg_code add_bytes(const struct source *s, const struct files_field *
     rc = check_bytes(s, f, f->name, plain, plain_len, e);
     if (!rc)
         fs_request_bytes(r, f->option, plain, plain_len);
+    return rc;
+}
+
+static enum sg_code add_list(const struct source *s, const struct files_field *f, struct fs_request *r,
+                             struct sg_error *e)
+{
+    char *all = NULL;
+    size_t used = 0, len = 0;
+    const char *text;
+    enum sg_code rc = SG_OK;
+    for (size_t i = 0; !rc && (text = ex_query_nth(s->ex, f->name, i, &len)); i++) {
+        if (!all && !(all = malloc(FILES_LIST_MAX)))
+            return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
+        rc = check_bytes(s, f, f->name, text, len, e);
+        if (!rc && len + 1 > FILES_LIST_MAX - used)
+            rc = wrong(s, f->name, SG_E_INVALID_FIELD, "all together are too long", e);
+        if (rc)
+            break;
+        if (used)
+            all[used++] = '\0';
+        memcpy(all + used, text, len);
+        used += len;
+    }
+    if (!rc && used)
+        fs_request_bytes(r, f->option, all, used);
+    free(all);
     return rc;
 }
 
@@ -245,6 +271,8 @@ static enum sg_code add_field(const struct source *s, const struct files_field *
     case FILES_PATTERN:
     case FILES_PREFIX:
         return add_bytes(s, f, r, e);
+    case FILES_LIST:
+        return add_list(s, f, r, e);
     case FILES_FLAG:
     case FILES_UNLESS:
     case FILES_CHOICE:
@@ -265,15 +293,19 @@ static enum sg_code add_field(const struct source *s, const struct files_field *
 static enum sg_code check_names(const struct source *s, const struct files_op *op, struct sg_error *e)
 {
     static const char *const session_only[] = {"session", NULL};
-    char base64[FILES_FIELDS][POINTER_MAX];
+    char other_names[FILES_FIELDS][POINTER_MAX];
     const char *names[NAMES_MAX + 1];
     size_t n = 0;
     for (const struct files_field *f = op->fields; f->name; f++) {
-        names[n++] = f->name;
-        if (f->kind > FILES_PREFIX)
+        char *other = other_names[f - op->fields];
+        if (f->kind == FILES_LIST)
+            (void)snprintf(other, POINTER_MAX, "*%s", f->name);
+        else
+            names[n++] = f->name;
+        if (f->kind > FILES_LIST)
             continue;
-        char *other = base64[f - op->fields];
-        (void)snprintf(other, POINTER_MAX, "%s_b64", f->name);
+        if (f->kind != FILES_LIST)
+            (void)snprintf(other, POINTER_MAX, "%s_b64", f->name);
         names[n++] = other;
     }
     names[n++] = "sudo";

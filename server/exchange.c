@@ -26,6 +26,20 @@ const char *ex_query(struct exchange *ex, const char *key, size_t *len)
     return p->value.at;
 }
 
+const char *ex_query_nth(struct exchange *ex, const char *key, size_t i, size_t *len)
+{
+    const struct uri *u = &request_of(ex)->uri;
+    size_t n = strlen(key);
+    for (size_t k = 0; k < u->nquery; k++) {
+        const struct uri_pair *p = &u->query[k];
+        if (p->key.len != n || memcmp(p->key.at, key, n) != 0 || i-- > 0)
+            continue;
+        *len = p->value.len;
+        return p->value.at;
+    }
+    return NULL;
+}
+
 static enum sg_code fail_query(const char *key, enum sg_code code, const char *detail, struct sg_error *e)
 {
     char pointer[sizeof e->pointer];
@@ -38,17 +52,24 @@ static enum sg_code fail_query(const char *key, enum sg_code code, const char *d
     return sg_fail_field(e, code, pointer, "%s", detail);
 }
 
+/* "*name" as "name" */
+static bool is_key(const char *allowed, const struct uri_part *key)
+{
+    allowed += *allowed == '*';
+    return strlen(allowed) == key->len && memcmp(allowed, key->at, key->len) == 0;
+}
+
 enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[], struct sg_error *e)
 {
     const struct uri *u = &request_of(ex)->uri;
     for (size_t i = 0; i < u->nquery; i++) {
         const struct uri_part *key = &u->query[i].key;
         size_t k = 0;
-        while (allowed[k] && (strlen(allowed[k]) != key->len || memcmp(allowed[k], key->at, key->len) != 0))
+        while (allowed[k] && !is_key(allowed[k], key))
             k++;
         if (!allowed[k])
             return fail_query(key->at, SG_E_UNKNOWN_FIELD, "unknown query parameter", e);
-        if (uri_query(u, allowed[k]) != &u->query[i])
+        if (*allowed[k] != '*' && uri_query(u, allowed[k]) != &u->query[i])
             return fail_query(key->at, SG_E_INVALID_FIELD, "given twice", e);
         if (strcmp(allowed[k], "path") != 0 && memchr(u->query[i].value.at, '\0', u->query[i].value.len))
             return fail_query(key->at, SG_E_INVALID_FIELD, "must not hold NUL", e);
