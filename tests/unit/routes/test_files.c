@@ -27,12 +27,23 @@ const char *ex_query(struct exchange *ex, const char *key, size_t *len)
     return NULL;
 }
 
+const char *ex_query_nth(struct exchange *ex, const char *key, size_t i, size_t *len)
+{
+    (void)ex;
+    for (size_t k = 0; k < 8 && query[k][0]; k++)
+        if (strcmp(query[k][0], key) == 0 && i-- == 0) {
+            *len = strlen(query[k][1]);
+            return query[k][1];
+        }
+    return NULL;
+}
+
 enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[], struct sg_error *e)
 {
     (void)ex;
     for (size_t i = 0; i < 8 && query[i][0]; i++) {
         size_t k = 0;
-        while (allowed[k] && strcmp(allowed[k], query[i][0]) != 0)
+        while (allowed[k] && strcmp(allowed[k] + (*allowed[k] == '*'), query[i][0]) != 0)
             k++;
         if (!allowed[k])
             return sg_fail_field(e, SG_E_UNKNOWN_FIELD, query[i][0], "unknown");
@@ -232,6 +243,45 @@ static void test_parse(void **state)
     fs_request_free(&r);
 }
 
+static void test_lists(void **state)
+{
+    (void)state;
+    static const struct files_op tar = {.op = "tar",
+                                        .fields = {{"path", "--path", FILES_PATH, true, 0, 0, -1},
+                                                   {"include", "--include", FILES_LIST, false, 0, 0, -1}}};
+    static char half[FILES_LIST_MAX / 4];
+    struct exchange ex = {0};
+    struct fs_request r = {0};
+    struct sg_error e;
+    bool resume;
+    memset(query, 0, sizeof query);
+    memset(half, 'x', sizeof half - 1);
+    query[0][0] = "path";
+    query[1][0] = query[2][0] = query[3][0] = "include";
+    query[0][1] = "d";
+    query[1][1] = "*.c";
+    query[2][1] = "\xff,";
+    query[3][1] = "h";
+    assert_int_equal(files_parse(&ex, &tar, &r, &resume, &e), SG_OK);
+    assert_string_equal(r.args[5], "--include");
+    assert_string_equal(r.args[6], "Ki5jAP8sAGg="); /* with NUL between them */
+    fs_request_free(&r);
+    query[3][1] = "";
+    assert_int_equal(files_parse(&ex, &tar, &r, &resume, &e), SG_E_INVALID_FIELD);
+    assert_string_equal(e.pointer, "?include");
+    fs_request_free(&r);
+    for (int i = 1; i < 6; i++) { /* more than fit */
+        query[i][0] = "include";
+        query[i][1] = half;
+    }
+    assert_int_equal(files_parse(&ex, &tar, &r, &resume, &e), SG_E_INVALID_FIELD);
+    fs_request_free(&r);
+    query[1][0] = "include_b64"; /* there is none */
+    assert_int_equal(files_parse(&ex, &tar, &r, &resume, &e), SG_E_UNKNOWN_FIELD);
+    fs_request_free(&r);
+    memset(query, 0, sizeof query);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_link),
         cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_lists),
         cmocka_unit_test(test_cursors),
         cmocka_unit_test(test_foreign_cursors),
     };
