@@ -16,6 +16,7 @@ static bool (*const acts[FS_OPS])(struct fs *) = {
     [FS_APPEND] = fs_append,     [FS_READ] = fs_read,     [FS_LINES] = fs_lines,
     [FS_GLOB] = fs_glob,         [FS_GREP] = fs_grep,     [FS_PUT] = fs_put,
     [FS_FETCH] = fs_fetch,       [FS_DROP] = fs_drop,
+    [FS_TAR] = fs_tar,           [FS_UNTAR] = fs_untar,
 };
 
 /* One descriptor or two for each level of a tree that is gone into. */

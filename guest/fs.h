@@ -71,6 +71,9 @@ void fs_tag(const struct stat *st, char out[SG_FILE_TAG_LEN + 1]);
 /* What fs->a->path names, open for reading, if it is a regular file; never waits for the other end of something. -1 with
  * errno. */
 int fs_open_regular(struct fs *fs, struct stat *st);
+/* Whether what is read of the file now is what was there at *was, which becomes how it is now: nobody wrote to it since,
+ * but behind its end. */
+bool fs_is_unchanged(int fd, struct stat *was);
 /* Prints an S line: name "" for none, dir and entry (may be NULL) say where to read the target of a link. */
 void fs_print(const struct stat *st, const char *name, int dir, const char *entry);
 void fs_print_name(const char *name, size_t len);
@@ -110,6 +113,8 @@ bool fs_lines(struct fs *fs);
 bool fs_glob(struct fs *fs);
 bool fs_grep(struct fs *fs);
 bool fs_put(struct fs *fs);
+bool fs_tar(struct fs *fs);
+bool fs_untar(struct fs *fs);
 bool fs_fetch(struct fs *fs);
 bool fs_drop(struct fs *fs);
 

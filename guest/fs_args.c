@@ -27,6 +27,7 @@
     (BIT(FS_JOIN) | BIT(FS_UPLOAD_OPEN) | BIT(FS_UPLOAD_STATE) | BIT(FS_UPLOAD_FINISH) |                     \
      BIT(FS_UPLOAD_REMOVE))
 #define PLACES (PUTS | BIT(FS_APPEND))
+#define FROMS  (BIT(FS_APPEND) | BIT(FS_PUT) | BIT(FS_UNTAR))
 
 static const char *const ops[FS_OPS] = {
     "stat",         "lstat",         "list",          "exists", "access",  "readlink", "realpath",
@@ -35,13 +36,13 @@ static const char *const ops[FS_OPS] = {
     "glob",         "grep",          "put",           "fetch",  "drop",    "join",     "upload-open",
     "upload-state", "upload-finish", "upload-remove", "tar",    "untar",   "watch"};
 
-enum kind { FLAG, BYTES, NUMBER, SIGNED, OCTAL, ACCESS, TEXT, TAGS, STAGE, ID };
+enum kind { FLAG, BYTES, NUMBER, SIGNED, OCTAL, ACCESS, TEXT, TAGS, STAGE, ID, LIST };
 
 struct option {
     const char *name;
     enum kind kind;
     uint64_t ops, needed; /* bits of those that take it, and of those that cannot do without */
-    uint64_t max;         /* bytes of BYTES */
+    uint64_t max;         /* bytes of BYTES and LIST */
     size_t offset;        /* in struct fs_args */
     size_t given_offset;  /* of a bool that says it was given, 0 for none */
 };
@@ -56,8 +57,10 @@ static const struct option options[] = {
     {"--pattern", BYTES, FINDS, FINDS, FS_PATTERN_MAX, AT(pattern), 0},
     {"--glob", BYTES, BIT(FS_GREP), 0, FS_PATTERN_MAX, AT(glob), 0},
     {"--prefix", BYTES, BIT(FS_MKTEMP), 0, 128, AT(prefix), 0},
-    {"--cursor", BYTES, DOWNS, 0, FS_PATH_MAX, AT(cursor), 0},
-    {"--from", TEXT, BIT(FS_APPEND) | BIT(FS_PUT), BIT(FS_APPEND) | BIT(FS_PUT), 0, AT(upload), 0},
+    {"--include", LIST, BIT(FS_TAR), 0, FS_LIST_BYTES, AT(include), 0},
+    {"--exclude", LIST, BIT(FS_TAR), 0, FS_LIST_BYTES, AT(exclude), 0},
+    {"--cursor", BYTES, DOWNS | BIT(FS_UNTAR), 0, FS_PATH_MAX, AT(cursor), 0},
+    {"--from", TEXT, FROMS, FROMS, 0, AT(upload), 0},
     {"--upload", ID, IDS, IDS, 0, AT(id), 0},
     {"--nonce", ID, BIT(FS_JOIN), BIT(FS_JOIN), 0, AT(nonce), 0},
     {"--end", NUMBER, BIT(FS_JOIN), 0, INT64_MAX, AT(end), AT(has_end)},
@@ -65,7 +68,7 @@ static const struct option options[] = {
     {"--if-match", TEXT, PUTS | BIT(FS_REMOVE), 0, 1, AT(if_match), 0},
     {"--unless", TAGS, PUTS | BIT(FS_FETCH), 0, 0, AT(unless), 0},
     {"--digest", TEXT, PUTS | BIT(FS_UPLOAD_FINISH), 0, 0, AT(digest), 0},
-    {"--size", NUMBER, BIT(FS_PUT) | BIT(FS_APPEND), 0, INT64_MAX, AT(size), AT(has_size)},
+    {"--size", NUMBER, FROMS, 0, INT64_MAX, AT(size), AT(has_size)},
     {"--size", NUMBER, BIT(FS_UPLOAD_FINISH), BIT(FS_UPLOAD_FINISH), INT64_MAX, AT(size), AT(has_size)},
     {"--stage", STAGE, DOWNS | BIT(FS_DROP), BIT(FS_DROP), 0, AT(stage), 0},
     {"--drop", STAGE, DOWNS, 0, 0, AT(drop), 0},
@@ -91,7 +94,7 @@ static const struct option options[] = {
     {"--max-line-bytes", NUMBER, TEXTS, 0, FS_LINE_MAX, AT(max_line), 0},
     {"--max-bytes", NUMBER, TEXTS, 0, INT64_MAX, AT(max_bytes), 0},
     {"--context", NUMBER, BIT(FS_GREP), 0, FS_CONTEXT_MAX, AT(context), 0},
-    {"--parents", FLAG, BIT(FS_MKDIR) | PLACES, 0, 0, AT(parents), 0},
+    {"--parents", FLAG, BIT(FS_MKDIR) | PLACES | BIT(FS_UNTAR), 0, 0, AT(parents), 0},
     {"--recursive", FLAG, TREES, 0, 0, AT(recursive), 0},
     {"--force", FLAG, BIT(FS_REMOVE), 0, 0, AT(force), 0},
     {"--exclusive", FLAG, BIT(FS_MOVE) | BIT(FS_COPY) | PUTS, 0, 0, AT(exclusive), 0},
@@ -111,18 +114,48 @@ static bool misuse(struct guest_fail *f, const char *what, const char *name)
     return guest_failed(f, SG_WF_USAGE, 0, text);
 }
 
-static bool store_bytes(char **at, const char *v, uint64_t max)
+/* What is in base64, NUL behind it; NULL when it is empty or longer than max. */
+static char *decode(const char *v, uint64_t max, size_t *len)
 {
     size_t n = strlen(v);
     if (n == 0 || n > SG_B64_LEN((size_t)max))
-        return false;
-    char *bytes = malloc(n / 4 * 3 + 1);
-    ssize_t len = bytes ? sg_b64_decode(bytes, v, n) : -1;
-    if (len <= 0 || (uint64_t)len > max || memchr(bytes, '\0', (size_t)len)) {
+        return NULL;
+    char *bytes = malloc(n / 4 * 3 + 2);
+    ssize_t got = bytes ? sg_b64_decode(bytes, v, n) : -1;
+    if (got <= 0 || (uint64_t)got > max) {
+        free(bytes);
+        return NULL;
+    }
+    bytes[got] = '\0';
+    *len = (size_t)got;
+    return bytes;
+}
+
+static bool store_bytes(char **at, const char *v, uint64_t max)
+{
+    size_t len;
+    char *bytes = decode(v, max, &len);
+    if (!bytes || memchr(bytes, '\0', len)) {
         free(bytes);
         return false;
     }
-    bytes[len] = '\0';
+    *at = bytes;
+    return true;
+}
+
+/* Texts with NUL between them; an empty one follows the last. */
+static bool store_list(char **at, const char *v, uint64_t max)
+{
+    size_t len;
+    char *bytes = decode(v, max, &len);
+    if (!bytes)
+        return false;
+    bytes[len + 1] = '\0';
+    for (size_t i = 0; i < len; i += strlen(bytes + i) + 1)
+        if (!bytes[i] || i + strlen(bytes + i) + 1 == len) {
+            free(bytes);
+            return false;
+        }
     *at = bytes;
     return true;
 }
@@ -185,6 +218,8 @@ static bool store(struct fs_args *a, const struct option *o, const char *v)
         return true;
     case BYTES:
         return store_bytes(at, v, o->max);
+    case LIST:
+        return store_list(at, v, o->max);
     case NUMBER:
         return sg_parse_u64(v, strlen(v), o->max, at);
     case SIGNED:
@@ -279,7 +314,8 @@ bool fs_args_parse(char *const *argv, struct fs_args *a, struct guest_fail *f)
 
 void fs_args_free(struct fs_args *a)
 {
-    char **all[] = {&a->path, &a->to, &a->root, &a->after, &a->pattern, &a->glob, &a->prefix, &a->cursor};
+    char **all[] = {&a->path, &a->to,     &a->root,   &a->after,   &a->pattern,
+                    &a->glob, &a->prefix, &a->cursor, &a->include, &a->exclude};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         free(*all[i]);
         *all[i] = NULL;

@@ -7,6 +7,7 @@
 enum {
     FS_PATH_MAX = 4096,
     FS_PATTERN_MAX = 1024,
+    FS_LIST_BYTES = 16 * 1024, /* of all patterns of a list */
     FS_CONTEXT_MAX = 100,
     FS_LINE_MAX = 65536,
     FS_ID_MAX = 32,
@@ -56,8 +57,9 @@ struct fs_args {
     enum fs_op op;
     char *path, *to, *root; /* any bytes but NUL, 1..FS_PATH_MAX of them; freed by fs_args_free */
     char *after, *pattern, *glob, *prefix;
+    char *include, *exclude;   /* tar: patterns, each ended by NUL, and an empty one behind them */
     char *cursor;              /* fetch, tar, untar; likewise, as they printed it */
-    const char *upload;        /* append and put: its name */
+    const char *upload;        /* append, put and untar: its name */
     const char *if_match;      /* put, remove: tags of what may be replaced, or "*" */
     const char *unless;        /* put: tags of what may not be; fetch: of what is not wanted */
     const char *digest;        /* put: sha-256:HEX, of what is put there */

@@ -54,9 +54,7 @@ static bool grows(int fd, struct stat *now)
     return now->st_size > size;
 }
 
-/* What is read now is what was there at *was, which becomes how it is now: nobody wrote to the file since, but behind its
- * end. */
-static bool is_unchanged(int fd, struct stat *was)
+bool fs_is_unchanged(int fd, struct stat *was)
 {
     struct stat now;
     if (fstat(fd, &now) || now.st_size < was->st_size)
@@ -191,7 +189,7 @@ static enum told fetch_short(struct fetch *x)
     size_t n = (size_t)(x->end - x->at);
     struct stat as_read = x->st;
     ssize_t got = read_range(x->fd, bytes, n, x->at);
-    if (got >= 0 && (size_t)got == n && is_unchanged(x->fd, &x->st)) {
+    if (got >= 0 && (size_t)got == n && fs_is_unchanged(x->fd, &x->st)) {
         if (!print_head(x, &as_read)) {
             print_bytes(x->at, bytes, n);
             out_kind(SG_WIRE_OK, NULL);
@@ -214,7 +212,7 @@ static bool fetch_part(struct fetch *x)
     fs_stage_begin(&s, x->fs, x->at, n);
     bool ok = fs_stage_copy(&s, x->fd, x->at, n, &copied);
     bool whole = copied == n, full = fs_stage_room(&s) == 0;
-    if (ok && (!is_unchanged(x->fd, &x->st) || (!whole && !full)))
+    if (ok && (!fs_is_unchanged(x->fd, &x->st) || (!whole && !full)))
         ok = changed(x->fs);
     if (ok) {
         struct sg_wire_file f = fs_wire_file(&x->st);

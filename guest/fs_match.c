@@ -209,11 +209,16 @@ static const char *expand(struct match *m, const char *text, unsigned *steps)
 
 const char *match_make(const char *pattern, bool hidden, struct match *m)
 {
-    unsigned steps = 0;
     memset(m, 0, sizeof *m);
     m->hidden = hidden;
     m->text = malloc(MATCH_BYTES_MAX);
-    return m->text ? expand(m, pattern, &steps) : "no memory";
+    return m->text ? match_add(pattern, m) : "no memory";
+}
+
+const char *match_add(const char *pattern, struct match *m)
+{
+    unsigned steps = 0;
+    return expand(m, pattern, &steps);
 }
 
 void match_free(struct match *m)

@@ -30,6 +30,8 @@ struct match {
 
 /* NULL, or what is wrong with the pattern.  match_free in any case. */
 const char *match_make(const char *pattern, bool hidden, struct match *m);
+/* One more pattern beside it. */
+const char *match_add(const char *pattern, struct match *m);
 void match_free(struct match *m);
 
 /* How far each pattern has come along a path: bit i, so many parts are done. */

@@ -23,11 +23,41 @@ struct level {
 
 struct walk {
     struct fs_walk *w;
+    bool ended; /* by w->failed */
     struct level levels[FS_DEPTH_MAX];
     unsigned depth; /* levels in use */
     size_t held;    /* bytes of names */
     char path[FS_PATH_MAX + 2];
 };
+
+/* What errno says is about the first len bytes of the path. */
+static void note(struct walk *k, size_t len)
+{
+    char next = k->path[len];
+    k->w->unreadable = true;
+    k->path[len] = '\0';
+    if (k->w->failed && !k->w->failed(k->w->arg, k->path))
+        k->ended = true;
+    k->path[len] = next;
+}
+
+/* What comes right before the first name that w->after lets us look at here, or further before: so the others need not
+ * be sorted.  NULL: nothing does. */
+static const char *first_name(const struct walk *k, const struct level *l, char name[FS_PATH_MAX + 1])
+{
+    const char *after = k->w->after;
+    if (!after || l->len > strlen(after) || strncmp(after, k->path, l->len) != 0)
+        return NULL;
+    after += l->len;
+    size_t n = strcspn(after, "/");
+    if (n == 0 || n > FS_PATH_MAX)
+        return NULL;
+    memcpy(name, after, n);
+    if (!after[n]) /* it may be wanted itself */
+        name[n - 1]--;
+    name[n] = '\0';
+    return *name ? name : NULL;
+}
 
 static bool read_names(struct walk *k, struct level *l, const char *after)
 {
@@ -51,7 +81,7 @@ static const char *next_key(struct walk *k, struct level *l)
         char *last = strdup(l->names.v[l->names.n - 1]);
         drop_names(k, l);
         if (!last || !read_names(k, l, last))
-            k->w->unreadable = true;
+            note(k, l->len ? l->len - 1 : 0);
         free(last);
     }
     return l->next < l->names.n ? l->names.v[l->next++] : NULL;
@@ -61,8 +91,9 @@ static const char *next_key(struct walk *k, struct level *l)
 static bool push(struct walk *k, int fd, size_t len)
 {
     struct level *l = &k->levels[k->depth];
+    char first[FS_PATH_MAX + 1];
     *l = (struct level){.fd = fd, .len = len};
-    if (read_names(k, l, NULL)) {
+    if (read_names(k, l, first_name(k, l, first))) {
         k->depth++;
         return true;
     }
@@ -98,11 +129,13 @@ static void enter(struct walk *k, const struct level *l, const char *name)
     k->path[e.len + 1] = '\0';
     if (!has_later(k->w->after, k->path, e.len + 1))
         return;
-    int fd = k->depth < FS_DEPTH_MAX
-                 ? openat(l->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-                 : -1;
-    if (fd < 0 || !push(k, fd, e.len + 1))
-        k->w->unreadable = k->w->unreadable || fd >= 0 || errno != ENOENT || k->depth == FS_DEPTH_MAX;
+    int fd = -1;
+    if (k->depth < FS_DEPTH_MAX)
+        fd = openat(l->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    else
+        errno = ELOOP;
+    if ((fd < 0 && errno != ENOENT) || (fd >= 0 && !push(k, fd, e.len + 1)))
+        note(k, e.len);
 }
 
 static bool step(struct walk *k)
@@ -111,22 +144,23 @@ static bool step(struct walk *k)
     const char *key = next_key(k, l);
     if (!key) {
         pop(k);
-        return true;
+        return !k->ended;
     }
     size_t n = strlen(key);
     bool descent = key[n - 1] == '/';
     n -= descent;
     char name[FS_PATH_MAX + 1];
     if (l->len + n > FS_PATH_MAX - 1 || n > FS_PATH_MAX) {
-        k->w->unreadable = true;
-        return true;
+        errno = ENAMETOOLONG;
+        note(k, l->len ? l->len - 1 : 0);
+        return !k->ended;
     }
     memcpy(name, key, n);
     name[n] = '\0';
     memcpy(k->path + l->len, name, n + 1);
     if (descent) {
         enter(k, l, name);
-        return true;
+        return !k->ended;
     }
     struct fs_entry e = {
         .dir = l->fd, .name = name, .path = k->path, .len = l->len + n, .depth = k->depth - 1};

@@ -18,6 +18,8 @@ struct fs_walk {
     bool (*visit)(void *arg, const struct fs_entry *e);
     /* Whether to look below a directory; NULL: always. */
     bool (*enter)(void *arg, const struct fs_entry *e);
+    /* What could not be looked at, for errno.  False ends the walk; NULL: it goes on. */
+    bool (*failed)(void *arg, const char *path);
     const char *after; /* NULL, or what comes before this path or is it is passed over */
     bool after_too;    /* but not that path itself */
     uint64_t deadline_ms;
