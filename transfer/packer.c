@@ -118,16 +118,19 @@ static void on_packed(uv_work_t *work, int status)
         destroy(p);
 }
 
-bool packer_write(struct packer *p, const char *data, size_t len)
+size_t packer_write(struct packer *p, const char *data, size_t len)
 {
-    if (len > PACKER_SLICE - p->collected) {
-        p->full = true;
-        return false;
+    size_t taken = 0;
+    while (taken < len && p->collected < PACKER_SLICE) { /* twice where the pool takes what was collected */
+        size_t room = PACKER_SLICE - p->collected;
+        size_t n = len - taken < room ? len - taken : room;
+        memcpy(p->collect + p->collected, data + taken, n);
+        p->collected += n;
+        taken += n;
+        go_on(p);
     }
-    memcpy(p->collect + p->collected, data, len);
-    p->collected += len;
-    go_on(p);
-    return true;
+    p->full = taken < len;
+    return taken;
 }
 
 void packer_finish(struct packer *p)

@@ -13,15 +13,15 @@ enum { PACKER_SLICE = 64 * 1024 };
 
 struct packer_events {
     void (*on_packed)(void *arg, const char *data, size_t len);
-    void (*on_room)(void *arg); /* after packer_write said false */
+    void (*on_room)(void *arg); /* after packer_write took less than it was given */
     void (*on_end)(void *arg);  /* after packer_finish: all was given */
 };
 
 struct packer;
 /* NULL: no memory. */
 struct packer *packer_new(struct sg_loop *loop, const struct packer_events *ev, void *arg);
-/* False: there is no room for it now, nothing was taken.  len at most PACKER_SLICE. */
-bool packer_write(struct packer *p, const char *data, size_t len);
+/* How many bytes were taken.  Fewer than len: there is no room for the rest now. */
+size_t packer_write(struct packer *p, const char *data, size_t len);
 void packer_finish(struct packer *p);
 /* Packs nothing more while it is held; what is being packed is still given. */
 void packer_hold(struct packer *p, bool held);

@@ -211,7 +211,7 @@ struct user {
     struct sg_loop *loop;
     struct packer *p;
     size_t given, got;
-    size_t want;
+    size_t want, piece;
     bool free_at_first, ended, hold;
     struct sg_timer *timer;
     int holds;
@@ -220,12 +220,13 @@ struct user {
 static void give(struct user *u)
 {
     while (u->given < u->want) {
-        size_t n = u->want - u->given < 10000 ? u->want - u->given : 10000;
-        if (!packer_write(u->p, big + u->given, n))
-            return;
-        u->given += n;
+        size_t n = u->want - u->given < u->piece ? u->want - u->given : u->piece;
+        size_t taken = packer_write(u->p, big + u->given, n);
+        u->given += taken;
         if (u->given == u->want)
             packer_finish(u->p);
+        if (taken < n)
+            return;
     }
 }
 
@@ -299,7 +300,7 @@ static void test_the_pool_packs_what_it_is_given(void **state)
     (void)state;
     static const size_t sizes[] = {0, 1, 10000, PACKER_SLICE, BIG};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct user u = {.want = sizes[i], .hold = i % 2 == 0};
+        struct user u = {.want = sizes[i], .piece = i % 3 ? 10000 : 3 * PACKER_SLICE, .hold = i % 2 == 0};
         run_packer(&u);
         check_packed(&u);
     }
@@ -308,10 +309,10 @@ static void test_the_pool_packs_what_it_is_given(void **state)
 static void test_whoever_leaves_frees_it_at_any_time(void **state)
 {
     (void)state;
-    struct user u = {.want = BIG, .free_at_first = true};
+    struct user u = {.want = BIG, .piece = BIG, .free_at_first = true};
     run_packer(&u);
     assert_true(u.got > 0);
-    struct user busy = {.want = BIG};
+    struct user busy = {.want = BIG, .piece = 1000};
     busy.loop = sg_loop_new();
     assert_non_null(busy.loop);
     busy.p = packer_new(busy.loop, &events, &busy);
