@@ -58,6 +58,10 @@ int fs_chmod_fd(int fd, mode_t mode);
 const char *fs_fd_path(int fd, char out[32]);
 void fs_close(int fd); /* keeps errno; -1 is fine */
 
+/* Takes the lock of an open file or directory, which programs may hold as long as they like: so it waits for it until
+ * the call's own end, or so long.  False with errno. */
+bool fs_lock(struct fs *fs, int fd, uint64_t most_ms);
+
 /* Calls fn for every entry but "." and ".." of the directory fd, which is closed, in no order, until it says false.
  * False with errno. */
 typedef bool fs_entry_fn(void *arg, int dir, const char *name);
@@ -117,5 +121,10 @@ bool fs_tar(struct fs *fs);
 bool fs_untar(struct fs *fs);
 bool fs_fetch(struct fs *fs);
 bool fs_drop(struct fs *fs);
+bool fs_join(struct fs *fs);
+bool fs_upload_open(struct fs *fs);
+bool fs_upload_state(struct fs *fs);
+bool fs_upload_finish(struct fs *fs);
+bool fs_upload_remove(struct fs *fs);
 
 #endif

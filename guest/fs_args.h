@@ -66,7 +66,7 @@ struct fs_args {
     const char *id, *nonce;    /* of an upload: [A-Za-z0-9]{1,32} */
     const char *stage, *drop;  /* fetch, tar: fs_stage_name_valid; drop has its name in stage, too */
     uint64_t inline_max, part; /* fetch, tar: bytes */
-    uint64_t length, end;      /* upload-open; join */
+    uint64_t length;           /* upload-open */
     int mode;                  /* -1: not given */
     int access;                /* R_OK | W_OK | X_OK, 0: that it is there */
     uint64_t limit;       /* names of list (10000) and glob (10000), bytes of read (GUEST_FOLLOW_BYTES) */
@@ -77,7 +77,7 @@ struct fs_args {
     uint64_t from, count; /* lines: 1, 1000; grep's from: 0 */
     uint64_t max_matches, max_line, max_bytes, context; /* 1000, 4096, 1 MiB, 0 */
     int64_t atime_ns, mtime_ns;
-    bool has_offset, has_tail, has_atime, has_mtime, has_size, has_length, has_end;
+    bool has_offset, has_tail, has_atime, has_mtime, has_size, has_length;
     bool parents, recursive, force, exclusive, no_follow, directory, hidden, fixed, icase, binary;
 };
 

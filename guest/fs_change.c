@@ -1,13 +1,11 @@
 #include "guest/fs.h"
 
-#include "guest/files.h"
 #include "guest/out.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -184,10 +182,10 @@ bool fs_chown(struct fs *fs)
 }
 
 /* A regular file, open for writing. */
-static int open_regular(struct fs *fs, int flags)
+static int open_regular(struct fs *fs)
 {
     struct stat st;
-    int fd = fs_open(fs, fs->a->path, O_WRONLY | O_NONBLOCK | O_NOCTTY | flags, 0666);
+    int fd = fs_open(fs, fs->a->path, O_WRONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)))
         return fd;
     close(fd);
@@ -197,7 +195,7 @@ static int open_regular(struct fs *fs, int flags)
 
 bool fs_truncate(struct fs *fs)
 {
-    int fd = open_regular(fs, 0);
+    int fd = open_regular(fs);
     bool ok = done(fs, fd >= 0 && ftruncate(fd, (off_t)fs->a->size) == 0, "setting the size");
     fs_close(fd);
     return ok;
@@ -273,42 +271,5 @@ bool fs_mktemp(struct fs *fs)
         fs_print_name(path, strlen(path));
     ok = done(fs, ok, "making a temporary file");
     fs_close(dir);
-    return ok;
-}
-
-/* All of it or nothing: another append waits for the lock. */
-static bool append(struct fs *fs, int from, int fd)
-{
-    struct stat st;
-    if (flock(fd, LOCK_EX) || fstat(fd, &st))
-        return fs_failed(fs, "appending");
-    if (fs->a->has_offset && (uint64_t)st.st_size != fs->a->offset)
-        return fs_refused(fs, ESTALE, "the file is of another size");
-    if (!fs_copy_bytes(from, fd) || fsync(fd)) {
-        int err = errno;
-        (void)!ftruncate(fd, st.st_size);
-        errno = err;
-        return fs_failed(fs, "appending");
-    }
-    return true;
-}
-
-bool fs_append(struct fs *fs)
-{
-    struct guest_root root = {.fd = -1};
-    if (!root_open(&root, false, fs->f))
-        return false;
-    int from = upload_open(&root, fs->a->upload, fs->f), fd = -1;
-    bool ok = from >= 0;
-    if (ok) {
-        fd = open_regular(fs, O_APPEND | O_CREAT);
-        ok = (fd >= 0 || fs_failed(fs, "the file")) && append(fs, from, fd);
-        upload_unlink(&root, fs->a->upload);
-    }
-    if (ok)
-        out_kind(SG_WIRE_OK, NULL);
-    fs_close(fd);
-    fs_close(from);
-    close(root.fd);
     return ok;
 }

@@ -8,7 +8,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -191,6 +193,22 @@ int fs_chmod_fd(int fd, mode_t mode)
     if (syscall(FCHMODAT2, fd, "", mode, AT_EMPTY_PATH) == 0)
         return 0;
     return errno == ENOSYS ? chmod(fs_fd_path(fd, link), mode) : -1;
+}
+
+bool fs_lock(struct fs *fs, int fd, uint64_t most_ms)
+{
+    uint64_t start = guest_now_ms();
+    for (long ns = 500000; flock(fd, LOCK_EX | LOCK_NB); ns = ns < 8000000 ? ns * 2 : ns) {
+        uint64_t now = guest_now_ms();
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return false;
+        if (now - start >= most_ms || now >= fs->deadline_ms) {
+            errno = ETIMEDOUT;
+            return false;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+    }
+    return true;
 }
 
 bool fs_each(int fd, fs_entry_fn *fn, void *arg)

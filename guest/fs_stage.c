@@ -1,6 +1,7 @@
 #include "guest/fs_stage.h"
 
 #include "guest/out.h"
+#include "guest/sweep.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -72,6 +73,7 @@ static bool make_file(struct fs_stage *s)
     errno = ENOSPC;
     if (!name || (s->store.fd < 0 && !root_open(&s->store, false, &ignored)))
         return false;
+    sweep_stale(&s->store);
     (void)unlinkat(s->store.fd, name, 0);
     s->fd = openat(s->store.fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     return s->fd >= 0 && root_own(&s->store, s->fd) && take_room(s);

@@ -2,6 +2,7 @@
  * directory to a name in it. */
 #include "guest/fs.h"
 
+#include "guest/fs_put.h"
 #include "guest/libc.h"
 #include "guest/out.h"
 
@@ -65,19 +66,49 @@ static bool remove_at(unsigned *depth, int dir, const char *name)
     return (errno == ENOTEMPTY || errno == EEXIST) && remove_directory(depth, dir, name);
 }
 
+/* Of a link the tag of what it leads to counts: that is the one a client was told. */
+static bool is_the_one(struct fs *fs, const struct fs_place *p, const struct stat *st, int *lock)
+{
+    struct stat there = *st;
+    if (!fs->a->if_match)
+        return true;
+    *lock = openat(p->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0 || !fs_lock(fs, *lock, UINT64_MAX))
+        return fs_failed(fs, "the directory");
+    if (fstatat(p->dir, p->name, &there, AT_SYMLINK_NOFOLLOW))
+        return fs_meets_conditions(fs, NULL);
+    if (S_ISLNK(there.st_mode)) {
+        int fd = fs_open(fs, fs->a->path, O_PATH, 0);
+        if (fd >= 0)
+            (void)fstat(fd, &there);
+        fs_close(fd);
+        fs->outside = false;
+    }
+    return fs_meets_conditions(fs, &there);
+}
+
+static bool take_away(const struct fs *fs, const struct fs_place *p, const struct stat *st)
+{
+    unsigned depth = 0;
+    if (fs->a->recursive)
+        return remove_at(&depth, p->dir, p->name);
+    return unlinkat(p->dir, p->name, S_ISDIR(st->st_mode) ? AT_REMOVEDIR : 0) == 0;
+}
+
 bool fs_remove(struct fs *fs)
 {
     struct fs_place p;
     struct stat st;
-    unsigned depth = 0;
-    bool ok = fs_place(fs, fs->a->path, &p) && fstatat(p.dir, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0;
-    if (!ok && !fs->outside && fs->a->force && (errno == ENOENT || errno == ENOTDIR))
-        ok = true;
-    else if (ok && fs->a->recursive)
-        ok = remove_at(&depth, p.dir, p.name);
-    else if (ok)
-        ok = unlinkat(p.dir, p.name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) == 0;
-    ok = done(fs, ok, "removing");
+    int lock = -1;
+    bool there = fs_place(fs, fs->a->path, &p) && fstatat(p.dir, p.name, &st, AT_SYMLINK_NOFOLLOW) == 0, ok;
+    bool absent = !there && !fs->outside && (errno == ENOENT || errno == ENOTDIR);
+    if (absent && fs->a->if_match)
+        ok = fs_meets_conditions(fs, NULL);
+    else if (!there)
+        ok = done(fs, absent && fs->a->force, "removing");
+    else
+        ok = is_the_one(fs, &p, &st, &lock) && done(fs, take_away(fs, &p, &st), "removing");
+    fs_close(lock);
     fs_place_close(&p);
     return ok;
 }

@@ -1,15 +1,14 @@
 #include "guest/install.h"
 
 #include "guest/out.h"
+#include "guest/sweep.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static int open_self(void)
@@ -32,25 +31,6 @@ static bool own_name(const struct guest_root *root, int self, char name[NAME_MAX
         return false;
     snprintf(name, NAME_MAX + 1, "%s", slash + 1);
     return true;
-}
-
-/* Uploads whose gateway has gone. */
-static void remove_stale(const struct guest_root *root)
-{
-    int fd = dir_open(root->fd, ".");
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    if (!d && fd >= 0)
-        close(fd);
-    time_t now = time(NULL);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        struct stat st;
-        if (strncmp(e->d_name, ".up-", 4) == 0 &&
-            fstatat(root->fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode) &&
-            now - st.st_mtime > GUEST_STALE_UPLOAD_S)
-            unlinkat(root->fd, e->d_name, 0);
-    }
-    if (d)
-        closedir(d);
 }
 
 static bool same_hash(const struct guest_root *root, const char *name, const char *hash)
@@ -87,7 +67,7 @@ static bool take_place(const struct guest_root *root, int self, const char *hash
     } else if (renameat(root->fd, mine, root->fd, place)) {
         return guest_failed(f, SG_WF_INTERNAL, errno, "installing");
     }
-    remove_stale(root);
+    sweep_stale(root);
     return true;
 }
 

@@ -99,7 +99,7 @@ static const char *in_base64(const char *s)
 const struct fs_reply *fs(const char *op, ...)
 {
     static const char *const coded[] = {"--path",    "--to",   "--root",  "--after",
-                                        "--pattern", "--glob", "--prefix"};
+                                        "--pattern", "--glob", "--prefix", "--cursor"};
     const char *args[ARGS_MAX] = {"fs", "--op", op}, *made[ARGS_MAX];
     size_t n = 3, m = 0;
     va_list ap;
@@ -129,6 +129,13 @@ void fs_fails(const struct fs_reply *r, const char *errno_name)
     assert_int_equal(r->last.fail, SG_WF_FILE);
     assert_string_equal(r->last.errno_name, errno_name);
     assert_string_not_equal(r->last.text, "outside");
+}
+
+void fs_says(const struct fs_reply *r, enum sg_wire_fail fail)
+{
+    assert_int_equal(r->last.kind, SG_WIRE_ERROR);
+    if (r->last.fail != fail)
+        fail_msg("%s: %s", sg_wire_fail_name(r->last.fail), r->last.text);
 }
 
 void fs_is_outside(const struct fs_reply *r)

@@ -18,6 +18,8 @@ struct fs_reply {
  * until the next call but three. */
 __attribute__((sentinel)) const struct fs_reply *fs(const char *op, ...);
 void fs_fails(const struct fs_reply *r, const char *errno_name);
+/* E of another kind. */
+void fs_says(const struct fs_reply *r, enum sg_wire_fail fail);
 void fs_is_outside(const struct fs_reply *r);
 /* It ended with K and this word ("" for none). */
 void fs_is_done(const struct fs_reply *r, const char *word);

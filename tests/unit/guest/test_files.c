@@ -224,15 +224,19 @@ static struct answer run_upload(const char *name, const char *hash)
     return answer_read(pid, fd, (uint64_t[2]){0, 0});
 }
 
+static long seconds(const char *text)
+{
+    return strtol(text, NULL, 10);
+}
+
 static void installs_itself(void **state)
 {
     (void)state;
     char hash[17], place[40];
     copy_helper(".up-i1", hash);
-    file_write(path_in(root, ".up-stale"), "x", 1);
-    file_write(path_in(root, ".up-fresh"), "x", 1);
+    file_write(path_in(root, ".up-another"), "x", 1);
     struct timespec old[2] = {{.tv_sec = time(NULL) - 700}, {.tv_sec = time(NULL) - 700}};
-    assert_int_equal(utimensat(AT_FDCWD, path_in(root, ".up-stale"), old, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path_in(root, ".up-another"), old, 0), 0); /* as archives do */
     assert_int_equal(chmod(root, 0755), 0);
     struct answer a = run_upload(".up-i1", hash);
     assert_text(&a, 0, "installed\n"); /* and went on with the command */
@@ -241,8 +245,7 @@ static void installs_itself(void **state)
     assert_int_equal(mode_of(path_in(root, place)), 0755);
     assert_int_equal(mode_of(root), 0700);
     assert_int_equal(access(path_in(root, ".up-i1"), F_OK), -1);
-    assert_int_equal(access(path_in(root, ".up-stale"), F_OK), -1);
-    assert_int_equal(access(path_in(root, ".up-fresh"), F_OK), 0);
+    assert_int_equal(access(path_in(root, ".up-another"), F_OK), 0);
     /* A second gateway uploaded the same at the same time. */
     copy_helper(".up-i2", hash);
     a = run_upload(".up-i2", hash);
@@ -253,6 +256,25 @@ static void installs_itself(void **state)
     a = run_upload(place, hash); /* the installed one may be told again */
     assert_text(&a, 0, "installed\n");
     answer_free(&a);
+    /* What nobody came back for goes: each kind at its time. */
+    static const struct {
+        const char *ahead_s, *name;
+    } kinds[] = {{"590", NULL},       {"610", ".up-another"}, {"3610", ".up-p1"},     {"3610", ".up-p1.n.0"},
+                 {"3610", ".down-1"}, {"86410", ".up-r1"},    {"86410", ".up-r1.by"}, {"86410", ".um-r1"}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    for (size_t i = 1; i < KINDS; i++)
+        file_write(path_in(root, kinds[i].name), "x", 1);
+    for (size_t i = 0; i < KINDS; i++) {
+        copy_helper(".up-i3", hash);
+        assert_int_equal(setenv("SANDGATE_GUEST_AHEAD_S", kinds[i].ahead_s, 1), 0);
+        a = run_upload(".up-i3", hash);
+        answer_free(&a);
+        for (size_t k = 1; k < KINDS; k++)
+            assert_int_equal(access(path_in(root, kinds[k].name), F_OK),
+                             seconds(kinds[k].ahead_s) <= seconds(kinds[i].ahead_s) ? -1 : 0);
+    }
+    assert_int_equal(unsetenv("SANDGATE_GUEST_AHEAD_S"), 0);
+    assert_int_equal(access(path_in(root, place), X_OK), 0);
 }
 
 static void damaged_upload_is_refused(void **state)

@@ -326,12 +326,12 @@ static const char *upload(const char *text)
 static void appends(void **state)
 {
     (void)state;
-    fs_is_done(fs("append", "--path", below("log"), "--from", upload("one "), NULL), "");
+    fs_is_done(fs("append", "--path", below("log"), "--from", upload("one "), NULL), "4");
     assert_int_equal(access(path_in(root, ".up-a"), F_OK), -1);
-    fs_is_done(fs("append", "--path", below("log"), "--from", upload("two"), "--offset", "4", NULL), "");
+    fs_is_done(fs("append", "--path", below("log"), "--from", upload("two"), "--offset", "4", NULL), "7");
     assert_string_equal(file_text(below("log")), "one two");
     /* Repeated after a lost answer: nothing is there twice. */
-    fs_fails(fs("append", "--path", below("log"), "--from", upload("two"), "--offset", "4", NULL), "ESTALE");
+    fs_says(fs("append", "--path", below("log"), "--from", upload("two"), "--offset", "4", NULL), SG_WF_STALE);
     assert_string_equal(file_text(below("log")), "one two");
     assert_int_equal(mode_of("log"), 0644);
     fs_fails(fs("append", "--path", below("kept"), "--from", upload("x"), NULL), "EISDIR");

@@ -2,11 +2,11 @@
 #include "fs_calls.h"
 
 #include "base/core/b64.h"
+#include "base/core/file_tag.h"
 #include "base/core/sha256.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -87,65 +87,116 @@ static void digests(void **state)
     for (size_t i = 0; i < sizeof sum; i++)
         snprintf(digest + 8 + 2 * i, 3, "%02x", sum[i]);
     fs_is_done(PUT(below("digest"), "right", "--digest", digest, NULL), "created");
-    fs_fails(PUT(below("digest"), "wrong", "--digest", digest, NULL), "EBADMSG");
-    fs_fails(PUT(below("digest"), "wrong", "--digest", "md5:", NULL), "EBADMSG");
+    fs_says(PUT(below("digest"), "wrong", "--digest", digest, NULL), SG_WF_DIGEST);
+    fs_says(PUT(below("digest"), "wrong", "--digest", "md5:", NULL), SG_WF_DIGEST);
+    assert_no_upload();
     assert_string_equal(file_text(below("digest")), "right");
 }
 
-static const char *match_of(const char *name)
+/* The tag that a client is told. */
+static const char *tag_of(const char *name)
 {
-    static char text[128];
-    const struct fs_reply *r = fs("lstat", "--path", below(name), NULL);
+    static char text[SG_FILE_TAG_LEN + 1];
+    const struct fs_reply *r = fs("stat", "--path", below(name), NULL);
     fs_is_done(r, "");
-    const struct sg_wire_file *f = &r->lines[0].file;
-    snprintf(text, sizeof text, "%" PRIu64 "-%" PRIu64 "-%" PRIu64 "-%" PRId64 "-%" PRId64, f->dev, f->ino,
-             f->size, f->mtime_ns, f->ctime_ns);
+    sg_file_tag(&r->lines[0].file, text);
     return text;
 }
 
-/* Of many who would replace the same one, one does. */
+#define OTHER_TAG "0123456789abcdefghijkl"
+
+static void conditions(void **state)
+{
+    (void)state;
+    char tag[SG_FILE_TAG_LEN + 1], list[128];
+    fs_says(PUT(below("c"), "x", "--if-match", "*", NULL), SG_WF_STALE);
+    fs_says(PUT(below("c"), "x", "--if-match", OTHER_TAG, NULL), SG_WF_STALE);
+    fs_says(PUT(below("new/c"), "x", "--if-match", "*", "--parents", NULL), SG_WF_STALE);
+    assert_int_equal(access(below("new"), F_OK), -1);
+    assert_int_equal(access(below("c"), F_OK), -1);
+    fs_is_done(PUT(below("c"), "1", "--unless", OTHER_TAG, NULL), "created");
+    fs_is_done(PUT(below("c"), "2", "--if-match", "*", NULL), "replaced");
+    snprintf(tag, sizeof tag, "%s", tag_of("c"));
+    snprintf(list, sizeof list, OTHER_TAG ",%s", tag);
+    fs_says(PUT(below("c"), "x", "--if-match", OTHER_TAG, NULL), SG_WF_STALE);
+    fs_says(PUT(below("c"), "x", "--unless", list, NULL), SG_WF_STALE);
+    assert_string_equal(file_text(below("c")), "2");
+    assert_string_equal(tag_of("c"), tag); /* not even its times changed */
+    const struct fs_reply *r = PUT(below("c"), "3", "--if-match", list, NULL);
+    fs_is_done(r, "replaced");
+    sg_file_tag(&r->lines[0].file, tag);
+    assert_string_equal(tag_of("c"), tag); /* what is told of a put is what a get says */
+    fs_is_done(PUT(below("c"), "4", "--unless", OTHER_TAG, NULL), "replaced");
+    /* Any change of attributes counts. */
+    snprintf(tag, sizeof tag, "%s", tag_of("c"));
+    assert_int_equal(chmod(below("c"), 0600), 0);
+    fs_says(PUT(below("c"), "x", "--if-match", tag, NULL), SG_WF_STALE);
+    fs_says(fs("remove", "--path", below("c"), "--if-match", tag, NULL), SG_WF_STALE);
+    fs_is_done(fs("remove", "--path", below("c"), "--if-match", tag_of("c"), NULL), "");
+    fs_says(fs("remove", "--path", below("c"), "--if-match", "*", NULL), SG_WF_STALE);
+    fs_says(fs("remove", "--path", below("c"), "--if-match", "*", "--force", NULL), SG_WF_STALE);
+    /* What a link leads to is what a client saw; it is the link that goes. */
+    fs_is_done(PUT(below("c"), "5", NULL), "created");
+    assert_int_equal(symlink("c", below("to c")), 0);
+    snprintf(tag, sizeof tag, "%s", tag_of("to c"));
+    fs_is_done(PUT(below("to c"), "6", "--if-match", tag, NULL), "replaced");
+    fs_says(fs("remove", "--path", below("to c"), "--if-match", tag, NULL), SG_WF_STALE);
+    fs_is_done(fs("remove", "--path", below("to c"), "--if-match", tag_of("c"), NULL), "");
+    assert_string_equal(file_text(below("c")), "6");
+    static const char *const bad[] = {"",
+                                      "x",
+                                      OTHER_TAG ",",
+                                      "," OTHER_TAG,
+                                      OTHER_TAG "," OTHER_TAG "x",
+                                      "*," OTHER_TAG,
+                                      "\"" OTHER_TAG "\""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        fs_says(PUT(below("c"), "x", "--if-match", bad[i], NULL), SG_WF_USAGE);
+    fs_says(PUT(below("c"), "x", "--unless", "*", NULL), SG_WF_USAGE);
+    fs_says(PUT(below("c"), "x", "--if-match", "*", "--exclusive", NULL), SG_WF_USAGE);
+}
+
+enum { WRITERS = 50, RACES = 6 };
+
+/* So many at once would put, all with a content of their own: one does. */
+static void race(const char *name, const char *condition, const char *value, enum sg_wire_fail lost)
+{
+    static char names[WRITERS][24], coded[8192], path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", below(name));
+    pid_t pids[WRITERS];
+    int fds[WRITERS], winner = -1;
+    coded[sg_b64_encode(coded, path, strlen(path))] = '\0';
+    for (int i = 0; i < WRITERS; i++) {
+        snprintf(names[i], sizeof names[i], ".up-n%d", i);
+        const char *args[] = {"fs",      "--op", "put", "--path", coded, "--from", upload(names[i], names[i]),
+                              condition, value,  NULL};
+        pids[i] = guest_spawn(NULL, args, &fds[i]);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        struct answer a = answer_read(pids[i], fds[i], (uint64_t[2]){0, 0});
+        if (a.last.kind == SG_WIRE_OK) {
+            assert_int_equal(winner, -1);
+            winner = i;
+        } else {
+            assert_error(&a, lost, lost == SG_WF_FILE ? "EEXIST" : "");
+        }
+        answer_free(&a);
+        assert_int_equal(access(path_in(root, names[i]), F_OK), -1);
+    }
+    assert_true(winner >= 0);
+    assert_string_equal(file_text(path), names[winner]);
+}
+
+/* Of many who would create or replace the same one, one does. */
 static void conditions_have_one_winner(void **state)
 {
     (void)state;
-    fs_is_done(PUT(below("match"), "0", NULL), "created");
-    char match[128];
-    snprintf(match, sizeof match, "%s", match_of("match"));
-    fs_is_done(PUT(below("match"), "1", "--if-match", match, NULL), "replaced");
-    fs_fails(PUT(below("match"), "2", "--if-match", match, NULL), "ESTALE");
-    fs_fails(PUT(below("absent"), "2", "--if-match", match, NULL), "ESTALE");
-    assert_string_equal(file_text(below("match")), "1");
-    for (int exclusive = 0; exclusive < 2; exclusive++) {
-        enum { N = 20 };
-        char names[N][16], path[8192];
-        pid_t pids[N];
-        int fds[N], won = 0;
-        snprintf(match, sizeof match, "%s", match_of("match"));
-        const char *plain = below(exclusive ? "new" : "match");
-        path[sg_b64_encode(path, plain, strlen(plain))] = '\0';
-        for (int i = 0; i < N; i++) {
-            snprintf(names[i], sizeof names[i], ".up-n%d", i);
-            const char *args[] = {"fs",
-                                  "--op",
-                                  "put",
-                                  "--path",
-                                  path,
-                                  "--from",
-                                  upload(names[i], names[i]),
-                                  exclusive ? "--exclusive" : "--if-match",
-                                  exclusive ? NULL : match,
-                                  NULL};
-            pids[i] = guest_spawn(NULL, args, &fds[i]);
-        }
-        int winner = -1;
-        for (int i = 0; i < N; i++) {
-            struct answer a = answer_read(pids[i], fds[i], (uint64_t[2]){0, 0});
-            won += a.last.kind == SG_WIRE_OK;
-            winner = a.last.kind == SG_WIRE_OK ? i : winner;
-            if (a.last.kind != SG_WIRE_OK)
-                assert_error(&a, SG_WF_FILE, exclusive ? "EEXIST" : "ESTALE");
-        }
-        assert_int_equal(won, 1);
-        assert_string_equal(file_text(plain), names[winner]);
+    for (int i = 0; i < RACES; i++) {
+        race("raced", "--exclusive", NULL, SG_WF_FILE);
+        char tag[SG_FILE_TAG_LEN + 1];
+        snprintf(tag, sizeof tag, "%s", tag_of("raced"));
+        race("raced", "--if-match", tag, SG_WF_STALE);
+        assert_int_equal(unlink(below("raced")), 0);
     }
 }
 
@@ -186,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(puts_and_says_what_is_there),
         cmocka_unit_test(digests),
+        cmocka_unit_test(conditions),
         cmocka_unit_test(conditions_have_one_winner),
         cmocka_unit_test(stays_in_the_root),
     };
