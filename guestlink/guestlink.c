@@ -617,6 +617,11 @@ struct vercel_client *guestlink_client(struct guestlink *g)
     return g->client;
 }
 
+struct sg_loop *guestlink_loop(struct guestlink *g)
+{
+    return g->loop;
+}
+
 void guestlink_fresh(struct guestlink *g, const char *session_id)
 {
     hosts_fresh(&g->hosts, session_id);

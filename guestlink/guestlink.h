@@ -22,6 +22,7 @@ struct guestlink *guestlink_new(struct sg_loop *loop, struct vercel_client *clie
 /* Every call in flight ends with DRAINING first. */
 void guestlink_free(struct guestlink *g);
 struct vercel_client *guestlink_client(struct guestlink *g);
+struct sg_loop *guestlink_loop(struct guestlink *g);
 
 /* Says that a session has just been created from an image, so it cannot have the helper: the first call uploads
  * it at once instead of asking in vain.  Only a hint.  Any thread. */

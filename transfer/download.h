@@ -25,7 +25,10 @@ struct download_spec {
 };
 
 struct download_events {
-    /* First, once: the file as it was opened (of an archive: the directory).  same: it has one of the tags of --unless,
+    /* Whenever it was opened, before on_head: once, and again each time it is begun anew because it was changed
+     * meanwhile.  May be NULL. */
+    void (*on_open)(void *arg, const struct sg_wire_file *file);
+    /* First, once, and not before the first byte is known good: the file as it was opened (of an archive: the directory).  same: it has one of the tags of --unless,
      * and no bytes follow. */
     void (*on_head)(void *arg, const struct sg_wire_file *file, bool same);
     /* In order, none twice.  False pauses: the same bytes come again after download_resume. */
@@ -35,9 +38,10 @@ struct download_events {
 };
 
 struct download;
-/* No callback before it returns; NULL with *e when it could not begin.  on_head and on_data may cancel. */
+/* No callback before it returns; NULL with *e when it could not begin.  on_open, on_head and on_data may cancel. */
 struct download *download_start(struct guestlink *g, const struct download_spec *s,
                                 const struct download_events *ev, void *arg, struct sg_error *e);
+/* Not from inside its own callbacks. */
 void download_resume(struct download *d);
 /* What was put aside is removed in the sandbox. */
 void download_cancel(struct download *d);
