@@ -17,6 +17,7 @@ struct gateway {
     struct control *control;
     struct store *store;
     struct tails *tails;
+    struct lates *lates; /* routes/late.h */
     _Atomic bool draining;
     const char *version; /* "0.1.0 (commit …)" */
     size_t max_json_body;

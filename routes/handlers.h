@@ -56,5 +56,6 @@ void route_file_chown(struct exchange *ex);
 void route_file_truncate(struct exchange *ex);
 void route_file_utimes(struct exchange *ex);
 void route_file_mktemp(struct exchange *ex);
+void route_file_operation(struct exchange *ex);
 
 #endif

@@ -57,6 +57,7 @@ const struct route routes[] = {
     {"POST",   "/v1/sandboxes/{name}/files/truncate", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_truncate},
     {"POST",   "/v1/sandboxes/{name}/files/utimes",  ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_utimes},
     {"POST",   "/v1/sandboxes/{name}/files/mktemp",  ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_mktemp},
+    {"GET",    "/v1/sandboxes/{name}/files/operations/{id}", ROUTE_LOOP, AUTH_TOKEN, BODY_NONE, route_file_operation},
 };
 /* clang-format on */
 const size_t routes_count = sizeof routes / sizeof *routes;

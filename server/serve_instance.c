@@ -6,6 +6,7 @@
 #include "relay/relay.h"
 #include "relay/tails.h"
 #include "routes/gateway.h"
+#include "routes/late.h"
 #include "server/cli.h"
 #include "server/http.h"
 #include "store/store.h"
@@ -83,7 +84,8 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
         relay_set_limits(gw->relay, &limits);
     gw->tails = gw->relay ? build_tails(in, v) : NULL;
     gw->control = control_new(gw->loop, gw->vercel);
-    if (!gw->tails || !gw->control)
+    gw->lates = lates_new(gw->loop, in->config->keepalive_ms);
+    if (!gw->tails || !gw->control || !gw->lates)
         return false;
     const struct control_before_stop before = {save_before_stop, stop_waiting, gw->tails};
     control_set_before_stop(gw->control, &before);
@@ -212,6 +214,7 @@ void instance_free(struct instance *in)
     tails_free(in->gw.tails);
     if (in->gw.guestlink)
         guestlink_free(in->gw.guestlink);
+    lates_free(in->gw.lates); /* acts under way told their end */
     if (in->gw.vercel)
         vercel_client_free(in->gw.vercel);
     token_table_free(in->tokens);

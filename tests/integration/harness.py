@@ -142,10 +142,7 @@ class Gateway(Process):
     def __init__(self, directory, upstream_url, upstream_token, env=None, options=()):
         directory.mkdir(parents=True, exist_ok=True)
         self.tokens = directory / "tokens"
-        made = subprocess.run([binary("sandgate"), "token", "create", "--name", "test", "--tokens", self.tokens],
-                              env=clean_env(), capture_output=True, text=True, timeout=PATIENCE)
-        assert made.returncode == 0, made.stderr
-        self.token = next(w for w in made.stdout.split() if w.startswith("sgt_"))
+        self.token = self.new_token()
         (directory / "upstream-token").write_text(upstream_token + "\n")
         (directory / "upstream-token").chmod(0o600)
         self.upstream_token = upstream_token
@@ -157,6 +154,13 @@ class Gateway(Process):
                         clean_env(**{"SANDGATE_" + k: str(v) for k, v in settings.items()}))
         super().__init__(*self.command)
         self.url = until(self.listening, "the gateway listens")
+
+    def new_token(self, *options):
+        """A further token; the running gateway knows it within a second."""
+        made = subprocess.run([binary("sandgate"), "token", "create", "--name", "test", "--tokens", self.tokens, *options],
+                              env=clean_env(), capture_output=True, text=True, timeout=PATIENCE)
+        assert made.returncode == 0, made.stderr
+        return next(w for w in made.stdout.split() if w.startswith("sgt_"))
 
     def events(self, name):
         found = []
