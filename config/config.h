@@ -48,6 +48,8 @@ struct config {
     int64_t slow_reader_ms;
     int64_t quiet_ms;
     int64_t ring_bytes;
+    /* [files] */
+    int64_t download_part_bytes;
     /* [store] */
     char *state_file; /* NULL: in memory */
     int64_t output_keep_ms;

@@ -70,7 +70,7 @@ static const struct option options[] = {
     {"--size", NUMBER, FROMS, 0, INT64_MAX, AT(size), AT(has_size)},
     {"--size", NUMBER, BIT(FS_UPLOAD_FINISH), BIT(FS_UPLOAD_FINISH), INT64_MAX, AT(size), AT(has_size)},
     {"--stage", STAGE, DOWNS | BIT(FS_DROP), BIT(FS_DROP), 0, AT(stage), 0},
-    {"--drop", STAGE, DOWNS, 0, 0, AT(drop), 0},
+    {"--drop", STAGE, DOWNS | BIT(FS_DROP), 0, 0, AT(drop), 0},
     {"--inline", NUMBER, DOWNS, 0, FS_INLINE_MAX, AT(inline_max), 0},
     {"--part", NUMBER, DOWNS, 0, INT64_MAX / 4, AT(part), 0},
     {"--from", NUMBER, TEXTS, 0, INT64_MAX, AT(from), 0},

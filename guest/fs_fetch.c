@@ -156,6 +156,10 @@ static enum told fetch_unsized(struct fetch *x)
         told = TELL_ANEW;
     } else {
         x->st.st_size = (off_t)t.len;
+        if (has_no_sizes(x->fd)) { /* nor do its times tell of changes: each time it is another state */
+            (void)clock_gettime(CLOCK_REALTIME, &x->st.st_mtim);
+            x->st.st_ctim = x->st.st_mtim;
+        }
         find_range(x);
         if (!print_head(x, &x->st)) {
             print_bytes(x->at, t.bytes + x->at, (size_t)(x->end - x->at));
@@ -276,6 +280,11 @@ bool fs_fetch(struct fs *fs)
     return ok;
 }
 
+static bool remove_staged(struct fs *fs, int dir, const char *name)
+{
+    return unlinkat(dir, name, 0) == 0 || errno == ENOENT || fs_failed(fs, "what was put aside");
+}
+
 bool fs_drop(struct fs *fs)
 {
     struct guest_root store;
@@ -285,8 +294,8 @@ bool fs_drop(struct fs *fs)
         out_kind(SG_WIRE_OK, NULL);
         return true;
     }
-    bool ok =
-        unlinkat(store.fd, fs->a->stage, 0) == 0 || errno == ENOENT || fs_failed(fs, "what was put aside");
+    bool ok = remove_staged(fs, store.fd, fs->a->stage) &&
+              (!fs->a->drop || remove_staged(fs, store.fd, fs->a->drop));
     close(store.fd);
     if (ok)
         out_kind(SG_WIRE_OK, NULL);

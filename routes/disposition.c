@@ -37,8 +37,8 @@ static bool is_none(const char *name, size_t len)
     return len == 0 || (len <= 2 && memcmp(name, "..", len) == 0);
 }
 
-void disposition_format(const char *path, size_t len, const char *ending, const char *otherwise,
-                        struct sg_buf *out)
+void disposition_add(const char *kind, const char *path, size_t len, const char *ending,
+                     const char *otherwise, struct sg_buf *out)
 {
     bool plain = true;
     const char *name = last_part(path, &len);
@@ -46,7 +46,7 @@ void disposition_format(const char *path, size_t len, const char *ending, const 
         name = otherwise;
         len = strlen(otherwise);
     }
-    (void)sg_buf_adds(out, "attachment; filename=\"");
+    (void)sg_buf_addf(out, "%s; filename=\"", kind);
     for (size_t i = 0; i < len; i++) {
         bool fine = is_plain((unsigned char)name[i]);
         plain = plain && fine;
@@ -61,4 +61,10 @@ void disposition_format(const char *path, size_t len, const char *ending, const 
         (void)(is_attr_char(c) ? sg_buf_add(out, name + i, 1) : sg_buf_addf(out, "%%%02X", c));
     }
     (void)sg_buf_adds(out, ending);
+}
+
+void disposition_format(const char *path, size_t len, const char *ending, const char *otherwise,
+                        struct sg_buf *out)
+{
+    disposition_add("attachment", path, len, ending, otherwise, out);
 }

@@ -5,7 +5,10 @@
 
 #include "base/buf.h"
 
-/* The last part of the path, and `ending` (ASCII) behind it; of a path that has none `otherwise`. */
+/* "inline" or "attachment", and the name: the last part of the path, and `ending` (ASCII) behind it; of a path that has none `otherwise`. */
+void disposition_add(const char *kind, const char *path, size_t len, const char *ending,
+                     const char *otherwise, struct sg_buf *out);
+/* As an attachment. */
 void disposition_format(const char *path, size_t len, const char *ending, const char *otherwise,
                         struct sg_buf *out);
 

@@ -19,6 +19,7 @@ enum files_kind {
     FILES_FLAG,   /* true adds the option */
     FILES_UNLESS, /* false adds the option */
     FILES_CHOICE, /* a flag that chose this operation */
+    FILES_WORD,   /* of the query only; the handler reads it, and nothing is handed on */
     FILES_NUMBER, /* min..max */
     FILES_MODE,   /* "644" */
     FILES_ACCESS, /* of r, w and x, each once */

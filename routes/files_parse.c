@@ -277,6 +277,8 @@ static enum sg_code add_field(const struct source *s, const struct files_field *
     case FILES_UNLESS:
     case FILES_CHOICE:
         return add_flag(s, f, r, e);
+    case FILES_WORD:
+        return SG_OK;
     case FILES_NUMBER:
         return add_number(s, f, r, e);
     case FILES_MODE:

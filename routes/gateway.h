@@ -21,8 +21,9 @@ struct gateway {
     _Atomic bool draining;
     const char *version; /* "0.1.0 (commit …)" */
     size_t max_json_body;
-    int64_t run_max_output; /* bytes of each stream in the answer of run, unless asked; 0: 1 MiB */
-    int64_t retain_bytes;   /* output kept per stream of a process, unless asked; 0: the guest's default */
+    int64_t run_max_output;       /* bytes of each stream in the answer of run, unless asked; 0: 1 MiB */
+    uint64_t download_part_bytes; /* what is downloaded comes in parts of so many; 0: DOWNLOAD_PART */
+    int64_t retain_bytes; /* output kept per stream of a process, unless asked; 0: the guest's default */
 };
 
 #endif

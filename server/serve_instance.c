@@ -146,6 +146,7 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
     in->gw.max_json_body = (size_t)c->max_json_body;
     in->gw.run_max_output = c->run_max_output;
     in->gw.retain_bytes = c->retain_bytes;
+    in->gw.download_part_bytes = (uint64_t)c->download_part_bytes;
     if (!open_state(in, exit_code)) {
         sg_secret_free(v->token);
         goto failed;

@@ -25,16 +25,16 @@ struct download_spec {
 };
 
 struct download_events {
-    /* Whenever it was opened, before on_head: once, and again each time it is begun anew because it was changed
-     * meanwhile.  May be NULL. */
-    void (*on_open)(void *arg, const struct sg_wire_file *file);
-    /* First, once, and not before the first byte is known good: the file as it was opened (of an archive: the directory).  same: it has one of the tags of --unless,
-     * and no bytes follow. */
+    /* First, once, and not before the first byte is known good: the file as it was opened (of an archive: the
+     * directory).  same: it has one of the tags of --unless, and no bytes follow. */
     void (*on_head)(void *arg, const struct sg_wire_file *file, bool same);
     /* In order, none twice.  False pauses: the same bytes come again after download_resume. */
     bool (*on_data)(void *arg, const char *data, size_t len);
     /* The end, once unless cancelled; e NULL: everything came.  Before on_head the usual errors of file operations. */
     void (*on_done)(void *arg, const struct sg_error *e);
+    /* May be NULL.  Whenever the file was opened, before on_head: once, and again each time it is begun anew because it
+     * was changed meanwhile. */
+    void (*on_open)(void *arg, const struct sg_wire_file *file);
 };
 
 struct download;

@@ -44,7 +44,7 @@ def test_file_read_is_one_call_and_write_two(api, warm, emulator):
     assert len(calls) == 2, calls.seen()
     with emulator.calls() as calls:
         assert api.file(warm, "f") == b"x"
-    assert calls.seen() == [("POST", "read")]
+    assert calls.seen() == [("POST", "cmd")]
 
 
 def test_sandbox_calls(api, emulator):

@@ -129,19 +129,6 @@ def test_interrupted_upload_leaves_the_old_file_U8_P31(api, box, gateway):
     assert api.run(box, "stat", "-c", "%a", "precious")["out"] == b"640\n"
 
 
-def test_upstream_cut_while_reading_is_seen_as_cut(api, box, emulator):
-    """A body that ends early never looks complete."""
-    data = secrets.token_bytes(4 * MIB)
-    api.put(box, "f", data)
-    emulator.fault({"cut_after_bytes": MIB}, method="POST", path_regex="/fs/read$", times=1)
-    with api.call("GET", f"/v1/sandboxes/{box}/files/content", params={"path": "f"}, stream=True) as answer:
-        assert answer.status_code == 200
-        with pytest.raises(Exception):
-            got = b"".join(answer.iter_content(65536))
-            assert len(got) == int(answer.headers.get("Content-Length", len(data)))
-    assert api.file(box, "f") == data
-
-
 def test_slow_reader_does_not_make_the_gateway_grow_A16(api, box, gateway):
     data = bytes(64 * MIB)
     api.put(box, "big", data)
