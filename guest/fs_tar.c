@@ -18,6 +18,10 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    NAMES_MS = 60 * 1000
+}; /* more than for the rest: a call that read them too slowly would come nowhere */
+
 /* How far the patterns have come in a directory that we are in. */
 struct level {
     struct match_state include, exclude;
@@ -314,8 +318,6 @@ static bool visit(void *arg, const struct fs_entry *e)
 static bool unreadable(void *arg, const char *path)
 {
     struct tar *t = arg;
-    if (errno == ETIMEDOUT) /* the walk ends, and goes on here */
-        return true;
     if (errno == ENOTDIR || errno == ELOOP) /* it was one */
         return changed(t, path);
     return failed_at(t, *path ? path : ".", SG_WF_FILE, "cannot be read");
@@ -356,7 +358,8 @@ static bool add_all(struct tar *t, int fd)
                         .failed = unreadable,
                         .after = c->path[0] ? c->path : NULL,
                         .after_too = within,
-                        .deadline_ms = t->fs->deadline_ms};
+                        .deadline_ms = t->fs->deadline_ms,
+                        .names_deadline_ms = t->fs->deadline_ms + NAMES_MS};
     t->met = !within;
     t->to = t->from;
     if (c->phase != FS_TAR_END) {
@@ -406,14 +409,15 @@ bool fs_tar(struct fs *fs)
     if (!t)
         return guest_failed(fs->f, SG_WF_INTERNAL, ENOMEM, "no memory");
     t->fs = fs;
+    fs_stage_begin(&t->stage, fs, 0, UINT64_MAX); /* what is to be dropped is, whatever comes */
     int fd = fs_open(fs, fs->a->path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_NOCTTY, 0);
     bool ok = fd >= 0 ? begin(t, fd) : fs_failed(fs, "the directory");
     if (ok) {
         fs_print(&t->dir, "", -1, NULL);
-        fs_stage_begin(&t->stage, fs, t->from.offset, UINT64_MAX);
+        t->stage.offset = t->from.offset;
         ok = add_all(t, fd);
-        fs_stage_close(&t->stage);
     }
+    fs_stage_close(&t->stage);
     fs_close(fd);
     match_free(&t->include);
     match_free(&t->exclude);

@@ -139,7 +139,7 @@ static bool extract(struct untar *u, bool *late)
     tar_source_open(&u->source, u->archive, (uint64_t)u->facts.st_size);
     tar_source_go_on(&u->source, &u->reader, u->at);
     for (bool any = false; !u->left; any = true) {
-        *late = any && guest_now_ms() > u->fs->deadline_ms;
+        *late = any && guest_now_ms() >= u->fs->deadline_ms;
         if (*late)
             return true;
         step = tar_source_next(&u->source);

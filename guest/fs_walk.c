@@ -62,7 +62,8 @@ static const char *first_name(const struct walk *k, const struct level *l, char 
 static bool read_names(struct walk *k, struct level *l, const char *after)
 {
     size_t max = k->held > NAMES_TOTAL ? NAMES_FEW : NAMES_BYTES;
-    bool ok = fs_names_read_until(l->fd, after, NAMES_MAX, max, true, k->w->deadline_ms, &l->names);
+    uint64_t until = k->w->names_deadline_ms ? k->w->names_deadline_ms : k->w->deadline_ms;
+    bool ok = fs_names_read_until(l->fd, after, NAMES_MAX, max, true, until, &l->names);
     l->next = 0;
     k->held += l->names.bytes;
     return ok;

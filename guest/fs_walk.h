@@ -23,6 +23,7 @@ struct fs_walk {
     const char *after; /* NULL, or what comes before this path or is it is passed over */
     bool after_too;    /* but not that path itself */
     uint64_t deadline_ms;
+    uint64_t names_deadline_ms; /* of reading the names of one directory; 0: likewise */
     bool unreadable, late;      /* out: something could not be looked at; the time is over */
     char last[FS_PATH_MAX + 1]; /* out: the last entry of which visit said true; "" for none */
 };

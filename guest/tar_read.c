@@ -78,9 +78,10 @@ static bool read_decimal(const char *p, size_t n, uint64_t *v)
 {
     *v = 0;
     for (size_t i = 0; i < n; i++) {
-        if (p[i] < '0' || p[i] > '9' || *v > (INT64_MAX - 9) / 10)
+        uint64_t digit = (uint64_t)(p[i] - '0');
+        if (p[i] < '0' || p[i] > '9' || *v > (INT64_MAX - digit) / 10)
             return false;
-        *v = *v * 10 + (uint64_t)(p[i] - '0');
+        *v = *v * 10 + digit;
     }
     return n > 0;
 }

@@ -10,8 +10,11 @@ enum { BLOCK = 512 };
 
 void tarball_raw(struct tarball *t, const void *bytes, size_t n)
 {
-    t->bytes = realloc(t->bytes, t->len + n + 1);
-    assert_non_null(t->bytes);
+    if (t->len + n > t->cap) {
+        t->cap = 2 * (t->len + n) + BLOCK;
+        t->bytes = realloc(t->bytes, t->cap);
+        assert_non_null(t->bytes);
+    }
     if (n)
         memcpy(t->bytes + t->len, bytes, n);
     t->len += n;

@@ -7,7 +7,7 @@
 
 struct tarball {
     unsigned char *bytes;
-    size_t len;
+    size_t len, cap;
 };
 
 enum tarball_format { TARBALL_USTAR, TARBALL_GNU, TARBALL_V7 };
