@@ -53,6 +53,22 @@ static void allow_descriptors(void)
     }
 }
 
+enum { CLOCK_EACH = 64 };
+
+struct fs_clock fs_clock_start(void)
+{
+    return (struct fs_clock){.end_ms = guest_now_ms() + guest_life_ms() / 2};
+}
+
+bool fs_clock_over(struct fs_clock *c)
+{
+    if (!c->over && ++c->n % CLOCK_EACH == 0)
+        c->over = guest_now_ms() > c->end_ms;
+    if (c->over)
+        errno = ETIMEDOUT;
+    return c->over;
+}
+
 static uint64_t look_ms(void)
 {
     uint64_t life = guest_life_ms() / 2;

@@ -62,6 +62,16 @@ void fs_close(int fd); /* keeps errno; -1 is fine */
  * the call's own end, or so long.  False with errno. */
 bool fs_lock(struct fs *fs, int fd, uint64_t most_ms);
 
+/* Of acts on trees, which end after a while and go on with the next call: how far this one may go. */
+struct fs_clock {
+    uint64_t end_ms;
+    unsigned n;
+    bool over;
+};
+struct fs_clock fs_clock_start(void);
+/* Before each entry; true with ETIMEDOUT once the time is over, but never before many entries. */
+bool fs_clock_over(struct fs_clock *c);
+
 /* Calls fn for every entry but "." and ".." of the directory fd, which is closed, in no order, until it says false.
  * False with errno. */
 typedef bool fs_entry_fn(void *arg, int dir, const char *name);

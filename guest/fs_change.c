@@ -108,6 +108,7 @@ bool fs_link(struct fs *fs)
 struct attributes {
     struct fs *fs;
     unsigned depth;
+    struct fs_clock clock;
 };
 
 static int change_fd(const struct fs_args *a, int fd)
@@ -115,6 +116,18 @@ static int change_fd(const struct fs_args *a, int fd)
     if (a->op == FS_CHMOD)
         return fs_chmod_fd(fd, (mode_t)a->mode);
     return fchownat(fd, "", (uid_t)a->uid, (gid_t)a->gid, AT_EMPTY_PATH);
+}
+
+/* In a tree, what is as it should be is left alone: so a call that goes on where one before ended gets further. */
+static bool change_one(struct attributes *t, int fd, const struct stat *st)
+{
+    const struct fs_args *a = t->fs->a;
+    bool is_so = a->op == FS_CHMOD ? (st->st_mode & 07777) == (mode_t)a->mode
+                                   : (a->uid == UINT32_MAX || st->st_uid == a->uid) &&
+                                         (a->gid == UINT32_MAX || st->st_gid == a->gid);
+    if (is_so)
+        return true;
+    return !fs_clock_over(&t->clock) && change_fd(a, fd) == 0;
 }
 
 static bool change_tree(struct attributes *t, int fd, bool changed);
@@ -134,7 +147,7 @@ static bool change_entry(void *arg, int dir, const char *name)
         return ok;
     }
     if (ok && (!S_ISLNK(st.st_mode) || t->fs->a->op == FS_CHOWN)) /* links have no mode */
-        ok = change_fd(t->fs->a, fd) == 0;
+        ok = change_one(t, fd, &st);
     fs_close(fd);
     return ok;
 }
@@ -150,20 +163,25 @@ static bool change_tree(struct attributes *t, int fd, bool changed)
     int dir = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0 && errno == EACCES && !changed && change_fd(t->fs->a, fd) == 0)
         return change_tree(t, fd, true);
+    struct stat st;
     bool ok = dir >= 0 && fs_each(dir, change_entry, t);
-    ok = ok && (changed || change_fd(t->fs->a, fd) == 0);
+    ok = ok && (changed || (fstat(fd, &st) == 0 && change_one(t, fd, &st)));
     fs_close(fd);
     return ok;
 }
 
 static bool change(struct fs *fs, const char *what)
 {
-    struct attributes t = {.fs = fs};
+    struct attributes t = {.fs = fs, .clock = fs_clock_start()};
     struct stat st;
     int fd = fs_open(fs, fs->a->path, O_PATH | (fs->a->no_follow ? O_NOFOLLOW : 0), 0);
     bool ok = fd >= 0 && fstat(fd, &st) == 0;
     if (ok && fs->a->recursive && S_ISDIR(st.st_mode)) {
         ok = change_tree(&t, fd, false);
+        if (!ok && t.clock.over) {
+            out_kind(SG_WIRE_MORE, NULL);
+            return true;
+        }
     } else {
         ok = ok && change_fd(fs->a, fd) == 0;
         fs_close(fd);

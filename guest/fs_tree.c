@@ -26,7 +26,12 @@ static bool done(struct fs *fs, bool ok, const char *what)
 
 enum { PASSES_MAX = 100 };
 
-static bool remove_at(unsigned *depth, int dir, const char *name);
+struct removal {
+    unsigned depth;
+    struct fs_clock clock;
+};
+
+static bool remove_at(struct removal *r, int dir, const char *name);
 
 static bool remove_entry(void *arg, int dir, const char *name)
 {
@@ -34,26 +39,28 @@ static bool remove_entry(void *arg, int dir, const char *name)
 }
 
 /* What appears meanwhile is removed as well, but somebody who goes on making files wins in the end. */
-static bool remove_directory(unsigned *depth, int dir, const char *name)
+static bool remove_directory(struct removal *r, int dir, const char *name)
 {
-    if (*depth >= FS_DEPTH_MAX) {
+    if (r->depth >= FS_DEPTH_MAX) {
         errno = ELOOP;
         return false;
     }
-    ++*depth;
+    r->depth++;
     bool ok = false;
     for (int pass = 0; pass < PASSES_MAX; pass++) {
         int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        ok = fd >= 0 && fs_each(fd, remove_entry, depth) && unlinkat(dir, name, AT_REMOVEDIR) == 0;
+        ok = fd >= 0 && fs_each(fd, remove_entry, r) && unlinkat(dir, name, AT_REMOVEDIR) == 0;
         if (ok || (errno != ENOTEMPTY && errno != EEXIST))
             break;
     }
-    --*depth;
+    r->depth--;
     return ok || errno == ENOENT;
 }
 
-static bool remove_at(unsigned *depth, int dir, const char *name)
+static bool remove_at(struct removal *r, int dir, const char *name)
 {
+    if (fs_clock_over(&r->clock))
+        return false;
     if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
         return true;
     if (errno != EISDIR && errno != EPERM)
@@ -63,7 +70,7 @@ static bool remove_at(unsigned *depth, int dir, const char *name)
         return true;
     if (errno == ENOTDIR) /* not allowed, and no directory */
         errno = err;
-    return (errno == ENOTEMPTY || errno == EEXIST) && remove_directory(depth, dir, name);
+    return (errno == ENOTEMPTY || errno == EEXIST) && remove_directory(r, dir, name);
 }
 
 /* Of a link the tag of what it leads to counts: that is the one a client was told. */
@@ -87,12 +94,17 @@ static bool is_the_one(struct fs *fs, const struct fs_place *p, const struct sta
     return fs_meets_conditions(fs, &there);
 }
 
-static bool take_away(const struct fs *fs, const struct fs_place *p, const struct stat *st)
+/* What takes too long goes on with the next call. */
+static bool take_away(struct fs *fs, const struct fs_place *p, const struct stat *st)
 {
-    unsigned depth = 0;
-    if (fs->a->recursive)
-        return remove_at(&depth, p->dir, p->name);
-    return unlinkat(p->dir, p->name, S_ISDIR(st->st_mode) ? AT_REMOVEDIR : 0) == 0;
+    struct removal r = {.clock = fs_clock_start()};
+    if (!fs->a->recursive)
+        return done(fs, unlinkat(p->dir, p->name, S_ISDIR(st->st_mode) ? AT_REMOVEDIR : 0) == 0, "removing");
+    bool ok = remove_at(&r, p->dir, p->name);
+    if (ok || !r.clock.over)
+        return done(fs, ok, "removing");
+    out_kind(SG_WIRE_MORE, NULL);
+    return true;
 }
 
 bool fs_remove(struct fs *fs)
@@ -107,7 +119,7 @@ bool fs_remove(struct fs *fs)
     else if (!there)
         ok = done(fs, absent && fs->a->force, "removing");
     else
-        ok = is_the_one(fs, &p, &st, &lock) && done(fs, take_away(fs, &p, &st), "removing");
+        ok = is_the_one(fs, &p, &st, &lock) && take_away(fs, &p, &st);
     fs_close(lock);
     fs_place_close(&p);
     return ok;
@@ -391,7 +403,7 @@ static bool move_over(struct fs *fs, const struct fs_place *from, const struct f
 {
     struct copy c = {.exclusive = true, .keep = true};
     char temp[64];
-    unsigned depth = 0;
+    struct removal r = {.clock = {.end_ms = UINT64_MAX}};
     if (!may_copy(fs, st, to))
         return false;
     temp_name(&c, temp);
@@ -399,12 +411,12 @@ static bool move_over(struct fs *fs, const struct fs_place *from, const struct f
               fs_rename(to->dir, temp, to->dir, to->name, fs->a->exclusive);
     if (!ok) {
         int err = errno;
-        (void)remove_at(&depth, to->dir, temp);
+        (void)remove_at(&r, to->dir, temp);
         errno = err;
         return false;
     }
     (void)fs_sync_directory(to->dir);
-    return remove_at(&depth, from->dir, from->name);
+    return remove_at(&r, from->dir, from->name);
 }
 
 bool fs_move(struct fs *fs)

@@ -24,6 +24,12 @@ bool guest_failed(struct guest_fail *f, enum sg_wire_fail code, int err, const c
 
 uint64_t guest_now_ms(void)
 {
+#ifdef SG_GUEST_TEST
+    static uint64_t
+        looks; /* a clock that goes on when it is looked at: what ends in time then always ends there */
+    if (getenv("SANDGATE_GUEST_TICKS"))
+        return ++looks;
+#endif
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;

@@ -54,11 +54,15 @@ static void answer(struct files_call *f, const struct fs_answer *a)
     sg_buf_free(&out);
 }
 
+static bool launch(struct files_call *f);
+
 static void on_done(void *arg, const struct fs_answer *a, const struct sg_error *e)
 {
     struct files_call *f = arg;
     f->call = NULL;
-    if (a)
+    if (a && a->more && !f->op->reads) /* part of a tree is done */
+        (void)launch(f);
+    else if (a)
         answer(f, a);
     else if (!act_retry(&f->act, e))
         files_fail(&f->act, e);
@@ -94,15 +98,23 @@ static void on_lasts(void *arg)
     f->act.sandbox = NULL;
 }
 
-static void files_go(struct act *a)
+/* False: it failed, and f is gone. */
+static bool launch(struct files_call *f)
 {
-    struct files_call *f = (struct files_call *)a;
+    const struct act *a = &f->act;
     struct sg_error e;
     const struct fs_target t = {.session_id = a->session_id, .arch = a->arch, .cwd = a->cwd};
     f->call = fs_call_start(a->gw->guestlink, &t, &f->request, on_done, f, &e);
-    if (!f->call)
-        files_fail(a, &e);
-    else if (f->op->reads && a->ex)
+    if (f->call)
+        return true;
+    files_fail(&f->act, &e);
+    return false;
+}
+
+static void files_go(struct act *a)
+{
+    struct files_call *f = (struct files_call *)a;
+    if (launch(f) && f->op->reads && a->ex)
         ex_on_gone(a->ex, on_reader_gone, f);
 }
 

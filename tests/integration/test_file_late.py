@@ -1,4 +1,5 @@
 """Acts on files that last: no call is silent for longer than 25 s (here, than 0.3), C8."""
+import json
 import threading
 import time
 
@@ -96,3 +97,15 @@ def test_reads_are_not_answered_late(hasty, place, emulator):
     with pytest.raises(Exception):
         hasty.call("POST", f"/v1/sandboxes/{place}/files/move", json={"path": "f", "to": "g"}, timeout=0.1)
     until(lambda: hasty.call("GET", f"/v1/sandboxes/{place}/files/exists", params={"path": "g"}).json()["exists"], "it was done")
+
+
+def test_a_tree_that_takes_long_is_gone_on_with(hasty, place, emulator):
+    """The helper ends after a while and says that there is more."""
+    answer = [{"command": {"id": "cmd_1", "name": "h", "exitCode": None}}, {"stream": "stdout", "data": "M\n"},
+              {"command": {"id": "cmd_1", "name": "h", "exitCode": 0}}]
+    emulator.fault({"status": 200, "content_type": "application/x-ndjson", "body": "".join(json.dumps(a) + "\n" for a in answer)},
+                   times=3, path_regex="/cmd$")
+    with emulator.calls() as calls:
+        assert hasty.call("DELETE", f"/v1/sandboxes/{place}/files", params={"path": "t", "recursive": "true"}).status_code == 204
+    assert len(calls) == 4
+    assert hasty.run(place, "ls", "t")["exit_code"] == 2

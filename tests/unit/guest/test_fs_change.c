@@ -331,7 +331,8 @@ static void appends(void **state)
     fs_is_done(fs("append", "--path", below("log"), "--from", upload("two"), "--offset", "4", NULL), "7");
     assert_string_equal(file_text(below("log")), "one two");
     /* Repeated after a lost answer: nothing is there twice. */
-    fs_says(fs("append", "--path", below("log"), "--from", upload("two"), "--offset", "4", NULL), SG_WF_STALE);
+    fs_says(fs("append", "--path", below("log"), "--from", upload("two"), "--offset", "4", NULL),
+            SG_WF_STALE);
     assert_string_equal(file_text(below("log")), "one two");
     assert_int_equal(mode_of("log"), 0644);
     fs_fails(fs("append", "--path", below("kept"), "--from", upload("x"), NULL), "EISDIR");
@@ -360,6 +361,52 @@ static void full_disk(void **state)
     assert_int_equal(umount2(root, MNT_DETACH), 0);
 }
 
+/* Calls until it is through, with so little time for each that it takes several; how many ended with "more". */
+static unsigned in_pieces(const char *op, const char *option, const char *value)
+{
+    unsigned pieces = 0;
+    assert_int_equal(setenv("SANDGATE_GUEST_TICKS", "1", 1), 0);
+    assert_int_equal(setenv("SANDGATE_GUEST_LIFE_MS", "60", 1), 0);
+    for (;; pieces++) {
+        const struct fs_reply *r = fs(op, "--path", below("wide"), "--recursive", option, value, NULL);
+        if (r->last.kind != SG_WIRE_MORE) {
+            fs_is_done(r, "");
+            break;
+        }
+        assert_true(pieces < 1000);
+    }
+    assert_int_equal(unsetenv("SANDGATE_GUEST_TICKS"), 0);
+    assert_int_equal(unsetenv("SANDGATE_GUEST_LIFE_MS"), 0);
+    return pieces;
+}
+
+/* What is done with large trees ends in time, says that there is more, and goes on with the next call.  C8. */
+static void goes_on_with_large_trees(void **state)
+{
+    (void)state;
+    enum { DIRS = 8, FILES = 700 };
+    char name[64];
+    assert_int_equal(mkdir(below("wide"), 0755), 0);
+    for (unsigned d = 0; d < DIRS; d++) {
+        snprintf(name, sizeof name, "wide/%u", d);
+        assert_int_equal(mkdir(below(name), 0755), 0);
+        for (unsigned i = 0; i < FILES; i++) {
+            snprintf(name, sizeof name, "wide/%u/%u", d, i);
+            make_file(name, "");
+        }
+    }
+    assert_true(in_pieces("chmod", "--mode", "751") > 0);
+    for (unsigned d = 0; d < DIRS; d++)
+        for (unsigned i = 0; i < FILES; i += 23) {
+            snprintf(name, sizeof name, "wide/%u/%u", d, i);
+            assert_int_equal(mode_of(name), 0751);
+        }
+    assert_int_equal(mode_of("wide"), 0751);
+    assert_int_equal(mode_of("wide/0"), 0751);
+    assert_true(in_pieces("remove", "--force", NULL) > 0);
+    assert_false(is_there("wide"));
+}
+
 static int teardown(void **state)
 {
     fs_calls_free();
@@ -381,6 +428,7 @@ int main(void)
         cmocka_unit_test(temporary_names),
         cmocka_unit_test(appends),
         cmocka_unit_test(full_disk),
+        cmocka_unit_test(goes_on_with_large_trees),
     };
     return cmocka_run_group_tests(tests, harness_setup, teardown);
 }
