@@ -83,6 +83,23 @@ static char **program_env(const struct guest_args *a)
     return env;
 }
 
+/* The program: the one that was asked for, or we ourselves.  NULL when out of memory. */
+static char *const *program_argv(const struct guest_args *a, char ***owned)
+{
+    static char self[] = "/proc/self/exe";
+    size_t n = 0;
+    if (!a->own)
+        return a->argv;
+    while (a->argv[n])
+        n++;
+    char **argv = *owned = calloc(n + 2, sizeof *argv);
+    if (!argv)
+        return NULL;
+    argv[0] = self;
+    memcpy(argv + 1, a->argv, n * sizeof *argv);
+    return argv;
+}
+
 static bool start_and_show(const struct guest_root *root, int session, const struct guest_args *a,
                            struct monitor_spec *m, int bell, struct guest_fail *f)
 {
@@ -141,11 +158,12 @@ bool act_start(const struct guest_root *root, const struct guest_args *a, struct
     int session = session_for(root, a, true, f);
     if (session < 0)
         return false;
-    char **env = program_env(a);
+    char **env = program_env(a), **own = NULL;
+    char *const *argv = program_argv(a, &own);
     int bell[2] = {-1, -1};
     unsigned char *input = NULL;
     size_t input_len = 0;
-    bool ok = env || guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
+    bool ok = (env && argv) || guest_failed(f, SG_WF_INTERNAL, ENOMEM, "no memory");
     ok = ok && first_input(root, session, a, &input, &input_len, f);
     if (ok && a->command == CMD_RUN && pipe2(bell, O_CLOEXEC | O_NONBLOCK))
         ok = guest_failed(f, SG_WF_INTERNAL, errno, "pipe");
@@ -154,7 +172,7 @@ bool act_start(const struct guest_root *root, const struct guest_args *a, struct
                                  .cwd = a->cwd,
                                  .timeout_ms = a->timeout_ms,
                                  .retain = a->retain,
-                                 .argv = a->argv,
+                                 .argv = argv,
                                  .env = env,
                                  .bell = bell[1],
                                  .cols = (uint16_t)a->cols,
@@ -164,10 +182,12 @@ bool act_start(const struct guest_root *root, const struct guest_args *a, struct
                                  .input_len = input_len,
                                  .lossless = a->lossless,
                                  .lease_ms = a->lease_ms,
-                                 .unattended_ms = a->unattended_ms};
+                                 .unattended_ms = a->unattended_ms,
+                                 .own_id = a->own ? a->id : NULL};
         ok = start_and_show(root, session, a, &m, bell[0], f);
     }
     free(input);
+    free(own);
     if (bell[0] >= 0)
         close(bell[0]);
     close(session);
@@ -237,7 +257,8 @@ bool act_list(const struct guest_root *root, const struct guest_args *a, struct 
     bool ok = true;
     for (struct dirent *e; d && ok && n < GUEST_LIST_MAX && (e = readdir(d));) {
         struct record rec;
-        int dir = sg_wire_id_valid(e->d_name, strlen(e->d_name)) ? dir_open(session, e->d_name) : -1;
+        bool shown = sg_wire_id_valid(e->d_name, strlen(e->d_name)) && !sg_wire_id_own(e->d_name);
+        int dir = shown ? dir_open(session, e->d_name) : -1;
         if (dir < 0)
             continue;
         bool loaded = record_load(dir, e->d_name, &rec, f);

@@ -60,6 +60,7 @@ static const struct option options[] = {
     {"--lossless", FLAG, STARTS, 0, 0, AT(lossless), 0},
     {"--lease-ms", NUMBER, STARTS, 0, INT64_MAX / 2, AT(lease_ms), 0},
     {"--unattended-ms", NUMBER, STARTS, 0, INT64_MAX / 2, AT(unattended_ms), 0},
+    {"--own", FLAG, BIT(CMD_RUN), 0, 0, AT(own), 0},
     {"--max-output", NUMBER, BIT(CMD_RUN), 0, INT64_MAX, AT(max_output), 0},
     {"--stdout", NUMBER, BIT(CMD_FOLLOW) | BIT(CMD_ACK), BIT(CMD_ACK), INT64_MAX / 4, AT(offset[0]), 0},
     {"--stderr", NUMBER, BIT(CMD_FOLLOW) | BIT(CMD_ACK), BIT(CMD_ACK), INT64_MAX / 4, AT(offset[1]), 0},
@@ -212,6 +213,8 @@ static bool parse_options(int argc, char *const *argv, int at, struct guest_args
     bool program = a->argv && a->argv[0] && a->argv[0][0];
     if (((WITH_LIST & bit) != 0) != program || (a->argv && !program))
         return misuse(f, program ? "unexpected program" : "missing program", "");
+    if ((STARTS & bit) && (a->own != sg_wire_id_own(a->id) || (a->own && strcmp(a->argv[0], "fs") != 0)))
+        return misuse(f, "bad value of ", "--own");
     if (a->input_file && a->data)
         return misuse(f, "--input-data and ", "--input-file");
     if (a->has_tail && (a->offset[0] || a->offset[1]))

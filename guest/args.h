@@ -35,6 +35,7 @@ struct guest_args {
     uint64_t timeout_ms, retain, max_output, offset[2], limit, wait_ms, size, signal, only, tail;
     int mode; /* -1: not given */
     bool has_limit, has_wait, has_size, has_tail, clear_env, only_program, parents, exclusive, attend;
+    bool own;                  /* of run: the program is the helper itself, its record goes with it */
     uint64_t cols, rows;       /* of --pty and of resize; 0: no terminal */
     bool input_open, lossless; /* of a start */
     const char *data; /* base64 of GUEST_WRITE_MAX bytes at most, or NULL: of --input-data, or of write */

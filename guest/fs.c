@@ -40,6 +40,7 @@ static bool (*const acts[FS_OPS])(struct fs *) = {
     [FS_UPLOAD_REMOVE] = fs_upload_remove,
     [FS_TAR] = fs_tar,
     [FS_UNTAR] = fs_untar,
+    [FS_WATCH] = fs_watch,
 };
 
 /* One descriptor or two for each level of a tree that is gone into. */

@@ -136,5 +136,6 @@ bool fs_upload_open(struct fs *fs);
 bool fs_upload_state(struct fs *fs);
 bool fs_upload_finish(struct fs *fs);
 bool fs_upload_remove(struct fs *fs);
+bool fs_watch(struct fs *fs); /* prints K when the watch is in force, then V lines; ends with E only */
 
 #endif

@@ -94,7 +94,7 @@ static const struct option options[] = {
     {"--max-bytes", NUMBER, TEXTS, 0, INT64_MAX, AT(max_bytes), 0},
     {"--context", NUMBER, BIT(FS_GREP), 0, FS_CONTEXT_MAX, AT(context), 0},
     {"--parents", FLAG, BIT(FS_MKDIR) | PLACES | BIT(FS_UNTAR), 0, 0, AT(parents), 0},
-    {"--recursive", FLAG, TREES, 0, 0, AT(recursive), 0},
+    {"--recursive", FLAG, TREES | BIT(FS_WATCH), 0, 0, AT(recursive), 0},
     {"--force", FLAG, BIT(FS_REMOVE), 0, 0, AT(force), 0},
     {"--exclusive", FLAG, BIT(FS_MOVE) | BIT(FS_COPY) | PUTS, 0, 0, AT(exclusive), 0},
     {"--no-follow", FLAG, BIT(FS_UTIMES) | BIT(FS_CHOWN), 0, 0, AT(no_follow), 0},

@@ -126,7 +126,7 @@ static void monitor_loop(struct monitor *m)
         ctl_flush(&m->ctl, now);
         if (!over && is_over(m)) {
             over = true;
-            if (m->scope.ended)
+            if (m->scope.ended || m->spec->own_id)
                 m->remove_ms = now + scope_readable_ms();
             close(m->state_fd); /* and with it the lock: the record may be removed before we do */
             m->state_fd = -1;
@@ -134,9 +134,16 @@ static void monitor_loop(struct monitor *m)
     }
 }
 
-/* The record of what its scope has ended. */
+/* The record of what its scope has ended, or of a helper of our own: nobody starts such a one twice, so not even a
+ * tombstone stays. */
 static void remove_record(struct monitor *m)
 {
+    int session = m->spec->own_id ? dir_open(m->dir, "..") : -1;
+    if (session >= 0) {
+        tree_delete(session, m->spec->own_id, 2);
+        close(session);
+        return;
+    }
     if (!tomb_put(m->spec->root, m->dir, TOMB_REMOVED, 0, "") && errno == ENOSPC) {
         record_clear(m->dir);
         (void)tomb_put(m->spec->root, m->dir, TOMB_REMOVED, 0, "");

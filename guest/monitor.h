@@ -21,6 +21,7 @@ struct monitor_spec {
     bool lossless;              /* output pauses the program when `retain` bytes are not acknowledged */
     uint64_t lease_ms;          /* ends the tree unless renewed within; 0: none */
     uint64_t unattended_ms;     /* ends the tree so long after the last watcher has left; 0: never */
+    const char *own_id; /* of a helper of our own: its record goes a while after its end; NULL: it stays */
 };
 
 /* What the monitor tells its starter through the status pipe when nothing was executed; on success the pipe
