@@ -1,6 +1,7 @@
 #include "base/crypto.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdlib.h>
@@ -55,6 +56,53 @@ bool sg_random_id(char *out, const char *prefix, size_t n)
 void sg_sha256(const void *data, size_t len, unsigned char out[32])
 {
     SHA256(data, len, out);
+}
+
+struct sg_hash {
+    EVP_MD_CTX *ctx;
+    const EVP_MD *md;
+    bool failed;
+};
+
+struct sg_hash *sg_hash_new(enum sg_hash_kind kind)
+{
+    struct sg_hash *h = calloc(1, sizeof *h);
+    if (!h)
+        return NULL;
+    h->md = kind == SG_SHA512 ? EVP_sha512() : EVP_sha256();
+    h->ctx = EVP_MD_CTX_new();
+    if (h->ctx && sg_hash_restart(h))
+        return h;
+    sg_hash_free(h);
+    return NULL;
+}
+
+bool sg_hash_restart(struct sg_hash *h)
+{
+    h->failed = EVP_DigestInit_ex(h->ctx, h->md, NULL) != 1;
+    return !h->failed;
+}
+
+void sg_hash_add(struct sg_hash *h, const void *data, size_t len)
+{
+    h->failed = h->failed || EVP_DigestUpdate(h->ctx, data, len) != 1;
+}
+
+size_t sg_hash_end(struct sg_hash *h, unsigned char out[SG_HASH_MAX])
+{
+    unsigned n = 0;
+    if (h->failed || EVP_DigestFinal_ex(h->ctx, out, &n) != 1)
+        return 0;
+    h->failed = true;
+    return n;
+}
+
+void sg_hash_free(struct sg_hash *h)
+{
+    if (!h)
+        return;
+    EVP_MD_CTX_free(h->ctx);
+    free(h);
 }
 
 void sg_hex(char *out, const void *data, size_t len)

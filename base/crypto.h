@@ -12,6 +12,19 @@ SG_MUST_CHECK bool sg_random(void *out, size_t len);
 /* A random identifier: prefix + n characters of [0-9a-z]; out must hold strlen(prefix) + n + 1. */
 SG_MUST_CHECK bool sg_random_id(char *out, const char *prefix, size_t n);
 void sg_sha256(const void *data, size_t len, unsigned char out[32]);
+
+/* The hash of bytes that come piece by piece; one thread at a time. */
+enum sg_hash_kind { SG_SHA256, SG_SHA512 };
+enum { SG_HASH_MAX = 64 };
+struct sg_hash;
+struct sg_hash *sg_hash_new(enum sg_hash_kind kind); /* NULL: out of memory */
+/* From the beginning; false: the library fails, and so will the end. */
+bool sg_hash_restart(struct sg_hash *h);
+void sg_hash_add(struct sg_hash *h, const void *data, size_t len);
+/* Its length, 32 or 64; 0: the library failed.  Ends it: sg_hash_restart may follow. */
+size_t sg_hash_end(struct sg_hash *h, unsigned char out[SG_HASH_MAX]);
+void sg_hash_free(struct sg_hash *h); /* NULL is fine */
+
 void sg_hex(char *out, const void *data, size_t len); /* 2*len + 1 characters */
 /* Gives back what the crypto library keeps for this thread.  A detached thread calls it before it says that it has
  * ended: afterwards the process may exit at any moment, and the library's own end would race with the thread's. */

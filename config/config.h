@@ -50,6 +50,8 @@ struct config {
     int64_t ring_bytes;
     /* [files] */
     int64_t download_part_bytes;
+    int64_t upload_part_bytes;
+    int64_t buffer_bytes; /* of all uploads together */
     /* [store] */
     char *state_file; /* NULL: in memory */
     int64_t output_keep_ms;

@@ -8,16 +8,37 @@
 #define KEY_CHARS "abcdefghijklmnopqrstuvwxyz0123456789_-.*"
 #define B64_CHARS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
-enum { B64_SHA256 = 44 };
+enum { B64_SHA256 = 44, B64_SHA512 = 88 };
+
+struct known {
+    const char *key;
+    size_t b64, bytes;
+    bool *given;
+    unsigned char *at;
+};
 
 static const char *skip(const char *s)
 {
     return s + strspn(s, " \t");
 }
 
-/* A member of the dictionary: key=:BASE64:; NULL: it is none. */
-static const char *member(const char *s, struct digest *d, bool *ours)
+static bool take(const struct known *k, const char *value, size_t n)
 {
+    unsigned char bytes[B64_SHA512];
+    if (n != k->b64 || sg_b64_decode(bytes, value, n) != (ssize_t)k->bytes)
+        return false;
+    memcpy(k->at, bytes, k->bytes); /* the last of them counts */
+    *k->given = true;
+    return true;
+}
+
+/* A member of the dictionary: key=:BASE64:; NULL: it is none. */
+static const char *member(const char *s, struct digest *d)
+{
+    const struct known known[] = {
+        {"sha-256", B64_SHA256, DIGEST_BYTES, &d->given, d->sha256},
+        {"sha-512", B64_SHA512, DIGEST_BYTES_512, &d->given_512, d->sha512},
+    };
     size_t key = strspn(s, KEY_CHARS);
     const char *value = s + key;
     if (!key || strncmp(value, "=:", 2) != 0)
@@ -26,22 +47,18 @@ static const char *member(const char *s, struct digest *d, bool *ours)
     size_t n = strspn(value, B64_CHARS);
     if (value[n] != ':')
         return NULL;
-    if (key == strlen("sha-256") && strncmp(s, "sha-256", key) == 0) {
-        unsigned char bytes[B64_SHA256];
-        if (n != B64_SHA256 || sg_b64_decode(bytes, value, n) != DIGEST_BYTES)
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (key == strlen(known[i].key) && strncmp(s, known[i].key, key) == 0 && !take(&known[i], value, n))
             return NULL;
-        memcpy(d->sha256, bytes, DIGEST_BYTES); /* the last of them counts */
-        *ours = true;
-    }
     return value + n + 1;
 }
 
 enum digest_fit digest_parse(const char *header, struct digest *d)
 {
-    bool ours = false;
     const char *s = skip(header);
+    d->given = d->given_512 = false;
     for (;;) {
-        s = member(s, d, &ours);
+        s = member(s, d);
         if (!s)
             return DIGEST_MALFORMED;
         s = skip(s);
@@ -51,8 +68,7 @@ enum digest_fit digest_parse(const char *header, struct digest *d)
             return DIGEST_MALFORMED;
         s = skip(s + 1);
     }
-    d->given = ours;
-    return ours ? DIGEST_FINE : DIGEST_OTHER;
+    return d->given || d->given_512 ? DIGEST_FINE : DIGEST_OTHER;
 }
 
 void digest_option(const struct digest *d, char out[DIGEST_OPTION])

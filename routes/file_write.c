@@ -1,38 +1,44 @@
-/* PUT …/files/content: the body flows through a small buffer into transfer/, which replaces the file whole.
+/* PUT …/files/content and POST …/files/append: a body on its way into a file, through transfer/upload.h.
  *
- * A body that fits the buffer is kept until the end, so that it can be sent again when the cached session
- * turned out to be over.
+ * Everything that the head says is checked, and the session is found, before the first byte of the body is asked for.  What
+ * the digests announce is compared when all of it is here and the file has not been touched yet.
  */
 #include "routes/handlers.h"
 
-#include "routes/act.h"
-#include "routes/spec.h"
-#include "transfer/transfer.h"
+#include "base/core/file_tag.h"
+#include "base/crypto.h"
+#include "base/json_write.h"
+#include "routes/conditions.h"
+#include "routes/digest.h"
+#include "routes/files.h"
+#include "routes/intake.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BODY_BUFFER = 64 * 1024 };
+enum { GUEST_HASHES_MAX = 64 * 1024 * 1024 }; /* the guest has no fast hash */
 
 struct file_write {
     struct act act;
     struct upload *upload;
-    int mode;
-    bool parents, exclusive;
-    bool receiving;    /* ex_receive was called */
-    bool in_data;      /* inside on_data: the body must not be resumed from there */
-    bool body_waits;   /* the client's side is paused */
-    bool upload_waits; /* transfer asked and got nothing */
-    bool ended;        /* the whole body is here */
-    bool kept;         /* the buffer holds the body from its start */
-    size_t start, end; /* unread part of buf */
-    char buf[BODY_BUFFER];
+    struct fs_request finish;
+    bool appends, receiving;
+    struct digest digest;
+    struct sg_hash *sha256, *sha512; /* where they are to be checked */
+    bool differs;                    /* the body has another digest */
+    bool told_guest;                 /* finish names the digest */
+    uint64_t seen;                   /* bytes of the body */
+    struct intake in;
 };
 
 static void write_free(struct file_write *w)
 {
     if (w->upload)
         upload_cancel(w->upload);
+    fs_request_free(&w->finish);
+    sg_hash_free(w->sha256);
+    sg_hash_free(w->sha512);
     act_free(&w->act);
 }
 
@@ -51,109 +57,143 @@ static void on_client_gone(void *arg)
     write_fail(&w->act, &e);
 }
 
-/* ---- client → buffer ---- */
+/* ---- the body ---- */
 
-static size_t fill(struct file_write *w, const char *data, size_t len)
+static void on_more(void *arg)
 {
-    if (!w->kept && w->start) {
-        memmove(w->buf, w->buf + w->start, w->end - w->start);
-        w->end -= w->start;
-        w->start = 0;
+    struct file_write *w = arg;
+    if (w->upload)
+        upload_resume(w->upload);
+}
+
+static bool is_as_announced(struct sg_hash *h, const unsigned char *want, size_t n)
+{
+    unsigned char sum[SG_HASH_MAX];
+    return !h || (sg_hash_end(h, sum) == n && memcmp(sum, want, n) == 0);
+}
+
+/* All of it is here. */
+static size_t body_ends(struct file_write *w)
+{
+    char option[DIGEST_OPTION];
+    w->differs = !is_as_announced(w->sha256, w->digest.sha256, DIGEST_BYTES) ||
+                 !is_as_announced(w->sha512, w->digest.sha512, DIGEST_BYTES_512);
+    if (w->differs)
+        return VERCEL_READ_ABORT;
+    if (w->digest.given && !w->appends && w->seen <= GUEST_HASHES_MAX && !w->told_guest) {
+        w->told_guest = true;
+        digest_option(&w->digest, option);
+        fs_request_text(&w->finish, "--digest", option);
     }
-    size_t room = sizeof w->buf - w->end;
-    size_t n = len < room ? len : room;
-    memcpy(w->buf + w->end, data, n);
-    w->end += n;
-    return n;
+    return 0;
 }
-
-static void wake_upload(struct file_write *w)
-{
-    if (!w->upload || !w->upload_waits)
-        return;
-    w->upload_waits = false;
-    upload_resume(w->upload);
-}
-
-static size_t on_body(void *arg, const char *data, size_t len)
-{
-    struct file_write *w = arg;
-    size_t taken = 0, n;
-    w->in_data = true;
-    do { /* waking may read at once and so make room */
-        n = fill(w, data + taken, len - taken);
-        taken += n;
-        wake_upload(w);
-    } while (n && taken < len);
-    w->in_data = false;
-    w->body_waits = taken < len;
-    return taken;
-}
-
-static void on_body_end(void *arg)
-{
-    struct file_write *w = arg;
-    w->ended = true;
-    wake_upload(w);
-}
-
-/* ---- buffer → upload ---- */
 
 static size_t body_read(void *arg, char *out, size_t cap)
 {
     struct file_write *w = arg;
-    size_t n = w->end - w->start;
-    if (!n) {
-        w->upload_waits = !w->ended;
-        return w->ended ? 0 : VERCEL_READ_PAUSE;
-    }
-    n = n < cap ? n : cap;
-    memcpy(out, w->buf + w->start, n);
-    w->start += n;
-    if (w->body_waits && !w->in_data) {
-        w->body_waits = false;
-        ex_receive_resume(w->act.ex);
-    }
+    size_t n = intake_read(&w->in, out, cap);
+    if (n == 0)
+        return body_ends(w);
+    if (n == VERCEL_READ_PAUSE || n == VERCEL_READ_ABORT)
+        return n;
+    w->seen += n;
+    if (w->sha256)
+        sg_hash_add(w->sha256, out, n);
+    if (w->sha512)
+        sg_hash_add(w->sha512, out, n);
     return n;
 }
 
-static void on_uploaded(void *arg, bool created, const struct sg_error *e)
+/* What was read is read again, if it is still there. */
+static bool rewind_body(struct file_write *w)
 {
-    struct file_write *w = arg;
-    w->upload = NULL;
-    w->upload_waits = false;
-    if (e) {
-        bool again = w->kept || !w->receiving;
-        if (again)
-            w->start = 0;
-        else
-            w->act.cached = false; /* the body is gone: no second attempt */
-        if (!act_retry(&w->act, e))
-            write_fail(&w->act, e);
+    w->seen = 0;
+    return intake_rewind(&w->in) && (!w->sha256 || sg_hash_restart(w->sha256)) &&
+           (!w->sha512 || sg_hash_restart(w->sha512));
+}
+
+/* ---- the answer ---- */
+
+static const struct sg_wire_file *facts(const struct fs_answer *a)
+{
+    return a->n && a->items[0].kind == SG_WIRE_FILE ? &a->items[0].file : NULL;
+}
+
+static void answer_put(struct file_write *w, const struct fs_answer *a)
+{
+    char tag[SG_FILE_TAG_LEN + 1], quoted[sizeof tag + 2];
+    const struct sg_wire_file *file = facts(a);
+    if (file) {
+        sg_file_tag(file, tag);
+        (void)snprintf(quoted, sizeof quoted, "\"%s\"", tag);
+        ex_set_header(w->act.ex, "ETag", quoted);
+    }
+    ex_answer_empty(w->act.ex, strcmp(a->word, "created") == 0 ? 201 : 204);
+}
+
+static void answer_append(struct file_write *w, const struct fs_answer *a)
+{
+    char tag[SG_FILE_TAG_LEN + 1];
+    struct sg_error e;
+    const struct sg_wire_file *file = facts(a);
+    if (!file) {
+        (void)sg_fail(&e, SG_E_UPSTREAM_BAD_RESPONSE, SG_FINISHED, "the answer does not tell of the file");
+        ex_fail(w->act.ex, &e);
         return;
     }
-    if (act_settled(&w->act))
-        ex_answer_empty(w->act.ex, created ? 201 : 204);
+    sg_file_tag(file, tag);
+    json_t *json = json_pack("{sIso}", "size", (json_int_t)file->size, "etag", json_sprintf("\"%s\"", tag));
+    if (json) {
+        ex_answer_json(w->act.ex, 200, json);
+        return;
+    }
+    (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
+    ex_fail(w->act.ex, &e);
+}
+
+/* As the caller should see it. */
+static struct sg_error explain(const struct file_write *w, const struct sg_error *e)
+{
+    struct sg_error own = *e;
+    if (w->differs)
+        (void)sg_fail(&own, SG_E_DIGEST_MISMATCH, SG_NOT_STARTED,
+                      "the body is not what Content-Digest announced");
+    else if (w->appends && (e->code == SG_E_PRECONDITION_FAILED || !strcmp(e->errno_name, "ESTALE")))
+        (void)sg_fail(&own, SG_E_FILE_OFFSET, e->outcome, "%s", e->detail);
+    return own;
+}
+
+static void on_uploaded(void *arg, const struct fs_answer *a, uint64_t offset, const struct sg_error *e)
+{
+    struct file_write *w = arg;
+    (void)offset;
+    w->upload = NULL;
+    if (e) {
+        struct sg_error own = explain(w, e);
+        if (w->differs || !rewind_body(w))
+            w->act.cached = false; /* the body is gone: no second attempt */
+        if (!act_retry(&w->act, &own))
+            write_fail(&w->act, &own);
+        return;
+    }
+    if (act_settled(&w->act) && w->appends)
+        answer_append(w, a);
+    else if (w->act.ex)
+        answer_put(w, a);
     write_free(w);
 }
 
 static void write_go(struct act *a)
 {
-    static const struct ex_sink sink = {on_body, on_body_end};
     struct file_write *w = (struct file_write *)a;
     struct sg_error e;
-    struct upload_spec spec = {
-        .session_id = a->session_id,
-        .arch = a->arch,
-        .cwd = a->cwd,
-        .path = ex_query(a->ex, "path", NULL),
-        .mode = w->mode,
-        .parents = w->parents,
-        .exclusive = w->exclusive,
-        .size = (uint64_t)a->ex->content_length,
+    const struct upload_spec spec = {
+        .target = {.session_id = a->session_id, .arch = a->arch, .cwd = a->cwd},
+        .size = a->ex->content_length,
         .read = body_read,
+        .finish = &w->finish,
     };
-    w->upload = upload_start(a->gw->guestlink, &spec, on_uploaded, w, &e);
+    w->upload = upload_start(a->gw->uploads, &spec, on_uploaded, w, &e);
     if (!w->upload) {
         write_fail(a, &e);
         return;
@@ -161,60 +201,93 @@ static void write_go(struct act *a)
     ex_on_gone(a->ex, on_client_gone, w);
     if (!w->receiving) {
         w->receiving = true;
-        ex_receive(a->ex, &sink, w);
+        intake_begin(&w->in, a->ex);
     }
 }
 
 /* ---- the request ---- */
 
-struct write_query {
-    int mode;
-    bool parents, exclusive;
+static enum sg_code put_headers(struct exchange *ex, struct fs_request *r, struct sg_error *e)
+{
+    struct conditions c;
+    enum sg_code rc = conditions_of(ex, &c, e);
+    return rc ? rc : files_conditions(&c, r, e);
+}
+
+static enum sg_code append_headers(struct exchange *ex, struct fs_request *r, struct sg_error *e)
+{
+    (void)r;
+    if (ex_header(ex, "If-Match") || ex_header(ex, "If-None-Match") || ex_header(ex, "If-Unmodified-Since"))
+        return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
+                       "the condition that appending takes is the query's offset");
+    return SG_OK;
+}
+
+#define PATH                                                                                                 \
+    {                                                                                                        \
+        "path", "--path", FILES_PATH, true, 0, 0, -1                                                         \
+    }
+#define MODE                                                                                                 \
+    {                                                                                                        \
+        "mode", "--mode", FILES_MODE, false, 0, 0, -1                                                        \
+    }
+#define PARENTS                                                                                              \
+    {                                                                                                        \
+        "parents", "--parents", FILES_FLAG, false, 0, 0, -1                                                  \
+    }
+
+static const struct files_op put_op = {.op = "put", .fields = {PATH, MODE, PARENTS}, .headers = put_headers};
+static const struct files_op append_op = {
+    .op = "append",
+    .fields = {PATH, MODE, PARENTS, {"offset", "--offset", FILES_NUMBER, false, 0, INT64_MAX / 4, -1}},
+    .headers = append_headers,
 };
 
-static enum sg_code parse(struct exchange *ex, struct write_query *q, struct sg_error *e)
+static enum sg_code check_head(struct exchange *ex, struct sg_error *e)
 {
-    static const char *const allowed[] = {"path", "mode", "parents", "session", NULL};
-    size_t len = 0;
-    const char *path = ex_query(ex, "path", &len), *mode = ex_query(ex, "mode", NULL);
-    const char *parents = ex_query(ex, "parents", NULL), *none_match = ex_header(ex, "If-None-Match");
-    q->mode = -1;
-    enum sg_code rc = ex_query_only(ex, allowed, e);
-    if (!rc)
-        rc = spec_path(path, len, e);
-    if (!rc && mode)
-        rc = spec_mode(mode, &q->mode, e);
-    if (rc)
-        return rc;
-    if (parents && strcmp(parents, "true") != 0 && strcmp(parents, "false") != 0)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "?parents", "must be true or false");
-    q->parents = parents && !strcmp(parents, "true");
-    if ((none_match && strcmp(none_match, "*") != 0) || ex_header(ex, "If-Match"))
-        return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
-                       "of the conditions only If-None-Match: * is supported");
-    q->exclusive = none_match != NULL;
+    const char *coding = ex_header(ex, "Content-Encoding");
     if (ex_header(ex, "Content-Range"))
         return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
                        "a file is written whole; Content-Range is not supported");
-    if (ex->content_length < 0)
-        return sg_fail(e, SG_E_LENGTH_REQUIRED, SG_NOT_SENT, "send the size of the file as Content-Length");
+    if (coding && strcasecmp(coding, "identity") != 0)
+        return sg_fail(e, SG_E_UNSUPPORTED_MEDIA_TYPE, SG_NOT_SENT,
+                       "the body is written as it comes; no Content-Encoding is undone");
     return SG_OK;
+}
+
+static enum sg_code hash_what_is_announced(struct file_write *w, struct sg_error *e)
+{
+    w->sha256 = w->digest.given ? sg_hash_new(SG_SHA256) : NULL;
+    w->sha512 = w->digest.given_512 ? sg_hash_new(SG_SHA512) : NULL;
+    if ((w->digest.given && !w->sha256) || (w->digest.given_512 && !w->sha512))
+        return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the digest");
+    return SG_OK;
+}
+
+static void begin(struct exchange *ex, const struct files_op *op)
+{
+    struct sg_error e;
+    bool resume = false;
+    struct file_write *w = act_new(ex, sizeof *w, write_go, write_fail);
+    if (!w)
+        return;
+    w->appends = op == &append_op;
+    intake_init(&w->in, ex, on_more, w);
+    if (check_head(ex, &e) || digests_of(ex, "Content-Digest", &w->digest, &e) ||
+        files_parse(ex, op, &w->finish, &resume, &e) || hash_what_is_announced(w, &e)) {
+        write_fail(&w->act, &e);
+        return;
+    }
+    files_confine(ex, &w->finish);
+    act_begin(&w->act);
 }
 
 void route_file_write(struct exchange *ex)
 {
-    struct sg_error e;
-    struct write_query q = {0};
-    if (parse(ex, &q, &e)) {
-        ex_fail(ex, &e);
-        return;
-    }
-    struct file_write *w = act_new(ex, sizeof *w, write_go, write_fail);
-    if (!w)
-        return;
-    w->mode = q.mode;
-    w->parents = q.parents;
-    w->exclusive = q.exclusive;
-    w->kept = ex->content_length <= (int64_t)sizeof w->buf;
-    act_begin(&w->act);
+    begin(ex, &put_op);
+}
+
+void route_file_append(struct exchange *ex)
+{
+    begin(ex, &append_op);
 }

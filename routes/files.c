@@ -2,6 +2,7 @@
 
 #include "auth/tokens.h"
 #include "base/buf.h"
+#include "routes/conditions.h"
 #include "routes/late.h"
 
 #include <stdlib.h>
@@ -123,6 +124,23 @@ void files_confine(struct exchange *ex, struct fs_request *r)
     const char *root = ex->who ? ex->who->files_root : "";
     if (root[0])
         fs_request_bytes(r, "--root", root, strlen(root));
+}
+
+enum sg_code files_conditions(const struct conditions *c, struct fs_request *r, struct sg_error *e)
+{
+    const struct condition_tags *match = &c->match, *none = &c->none_match;
+    if (c->has_unmodified_since && !match->given)
+        return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
+                       "a change is not conditional on a date, which says too little: use If-Match");
+    if (conditions_impossible(c) || (match->given && none->any))
+        return sg_fail(e, SG_E_PRECONDITION_FAILED, SG_NOT_SENT, "no file can meet these conditions");
+    if (match->given)
+        fs_request_text(r, "--if-match", match->any ? "*" : match->list);
+    if (none->any)
+        fs_request_flag(r, "--exclusive");
+    else if (none->list[0])
+        fs_request_text(r, "--unless", none->list);
+    return SG_OK;
 }
 
 void files_begin(struct exchange *ex, const struct files_op *op)

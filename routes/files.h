@@ -42,6 +42,8 @@ struct files_op {
     bool pages;               /* takes `cursor`: cursor_options adds what it says */
     /* What does not show in a single field; NULL: nothing.  Sees the whole request. */
     enum sg_code (*check)(struct exchange *ex, struct sg_error *e);
+    /* What the headers add to the request; NULL: nothing. */
+    enum sg_code (*headers)(struct exchange *ex, struct fs_request *r, struct sg_error *e);
     enum sg_code (*cursor)(struct fs_request *r, const char *data, size_t len, struct sg_error *e);
     /* Answers; the body is written with base/json_write.h into out, whose failure is noticed afterwards.  Returns the
      * status, or 0 with *e. */
@@ -60,6 +62,11 @@ struct files_call {
 /* Keeps what the guest does below the root of the caller's token, if that has one: for every request to it that names a
  * path or an upload. */
 void files_confine(struct exchange *ex, struct fs_request *r);
+/* Conditions on a file that is changed, as the guest takes them, which compares while it holds the file.
+ * PRECONDITION_FAILED where they cannot hold whatever is there, UNSUPPORTED for dates. */
+struct conditions;
+SG_MUST_CHECK enum sg_code files_conditions(const struct conditions *c, struct fs_request *r,
+                                            struct sg_error *e);
 /* Checks the request and makes the call; answers. */
 void files_begin(struct exchange *ex, const struct files_op *op);
 

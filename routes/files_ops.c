@@ -2,6 +2,7 @@
 #include "routes/handlers.h"
 
 #include "base/json_write.h"
+#include "routes/conditions.h"
 #include "routes/files.h"
 
 #include <string.h>
@@ -80,15 +81,17 @@ void route_file_remove(struct exchange *ex)
     files_begin(ex, files_is_set(ex, "force") ? &remove_force_op : &remove_op);
 }
 
-static enum sg_code check_delete(struct exchange *ex, struct sg_error *e)
+static enum sg_code delete_headers(struct exchange *ex, struct fs_request *r, struct sg_error *e)
 {
-    if (ex_header(ex, "If-Match") || ex_header(ex, "If-None-Match"))
-        return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT, "removing takes no conditions");
-    return SG_OK;
+    struct conditions c;
+    enum sg_code rc = conditions_of(ex, &c, e);
+    if (!rc && c.none_match.given)
+        return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT, "of conditions, removing takes If-Match");
+    return rc ? rc : files_conditions(&c, r, e);
 }
 
 static const struct files_op delete_op = {
-    .op = "remove", .fields = {PATH}, .check = check_delete, .answer = nothing};
+    .op = "remove", .fields = {PATH}, .headers = delete_headers, .answer = nothing};
 
 void route_file_delete(struct exchange *ex)
 {

@@ -357,6 +357,8 @@ enum sg_code files_parse(struct exchange *ex, const struct files_op *op, struct 
         rc = add_cursor(&s, op, r, e);
     if (!rc && op->check)
         rc = op->check(ex, e);
+    if (!rc && op->headers)
+        rc = op->headers(ex, r, e);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 #include "guestlink/guestlink.h"
 #include "relay/relay.h"
 #include "relay/tails.h"
+#include "transfer/upload.h"
 
 #include <stdatomic.h>
 
@@ -18,6 +19,7 @@ struct gateway {
     struct store *store;
     struct tails *tails;
     struct lates *lates; /* routes/late.h */
+    struct uploads *uploads;
     _Atomic bool draining;
     const char *version; /* "0.1.0 (commit …)" */
     size_t max_json_body;

@@ -35,6 +35,7 @@ void route_exec(struct exchange *ex);
 
 void route_file_read(struct exchange *ex);
 void route_file_write(struct exchange *ex);
+void route_file_append(struct exchange *ex);
 void route_file_list(struct exchange *ex);
 void route_file_stat(struct exchange *ex);
 void route_file_readlink(struct exchange *ex);

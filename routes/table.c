@@ -36,6 +36,7 @@ const struct route routes[] = {
     {"GET",    "/v1/sandboxes/{name}/files/content", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_read},
     {"PUT",    "/v1/sandboxes/{name}/files/content", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_file_write},
 
+    {"POST",   "/v1/sandboxes/{name}/files/append",  ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_file_append},
     {"GET",    "/v1/sandboxes/{name}/files",         ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_list},
     {"DELETE", "/v1/sandboxes/{name}/files",         ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_remove},
     {"DELETE", "/v1/sandboxes/{name}/files/content", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_delete},

@@ -76,6 +76,9 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
     struct gateway *gw = &in->gw;
     gw->guestlink = guestlink_new(gw->loop, gw->vercel);
     gw->relay = gw->guestlink ? relay_new(gw->loop, gw->guestlink) : NULL;
+    const struct upload_limits uploads = {.part_bytes = (uint64_t)in->config->upload_part_bytes,
+                                          .pool_bytes = (uint64_t)in->config->buffer_bytes};
+    gw->uploads = gw->guestlink ? uploads_new(gw->loop, gw->guestlink, &uploads) : NULL;
     const struct relay_limits limits = {.keepalive_ms = in->config->keepalive_ms,
                                         .slow_reader_ms = in->config->slow_reader_ms,
                                         .quiet_ms = in->config->quiet_ms,
@@ -85,7 +88,7 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
     gw->tails = gw->relay ? build_tails(in, v) : NULL;
     gw->control = control_new(gw->loop, gw->vercel);
     gw->lates = lates_new(gw->loop, in->config->keepalive_ms);
-    if (!gw->tails || !gw->control || !gw->lates)
+    if (!gw->tails || !gw->control || !gw->lates || !gw->uploads)
         return false;
     const struct control_before_stop before = {save_before_stop, stop_waiting, gw->tails};
     control_set_before_stop(gw->control, &before);
@@ -213,6 +216,7 @@ void instance_free(struct instance *in)
         control_free(in->gw.control);
     store_close(in->gw.store); /* tells the tails of what was still being saved */
     tails_free(in->gw.tails);
+    uploads_free(in->gw.uploads); /* what they do unheard ends here */
     if (in->gw.guestlink)
         guestlink_free(in->gw.guestlink);
     lates_free(in->gw.lates); /* acts under way told their end */

@@ -1,276 +1,370 @@
-#include "transfer/transfer.h"
+#include "transfer/upload_impl.h"
 
-#include "base/buf.h"
 #include "base/crypto.h"
-#include "base/log.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    PATH_MAX_BYTES = 4095,
-    COMMIT_TRIES = 3, /* a commit whose answer was lost may be asked again: it consumes the upload */
-    ARGS_MAX = 16,
-};
+enum { UPLOAD_POOL = 256 * 1024 * 1024 };
 
-/* The body goes to a file of our own below the guest's root; then `commit` puts it in its place, or
- * `unlink-upload` takes it away. */
-struct upload {
-    struct guestlink *guestlink;
-    char *session_id, *arch, *target;
-    char temporary[sizeof GUEST_ROOT + 40];
-    int mode;
-    bool parents, exclusive;
-    uint64_t size;
-    vercel_read_fn *read;
-    upload_done_fn *done; /* NULL: nobody listens any more */
-    void *arg;
-    struct vercel_call *put;
-    struct guest_call *call; /* commit or unlink-upload */
-    int tries;
-    bool lost; /* a commit's answer was: it may have taken effect */
-};
+/* ---- who waits until a resumable one is quiet ---- */
 
-static void upload_free(struct upload *u)
+static bool is_same(const struct upload *u, const char *session_id, const char *id)
 {
-    free(u->session_id);
-    free(u->arch);
-    free(u->target);
-    free(u);
+    return u->resumable && !strcmp(u->id, id) && !strcmp(u->session_id, session_id);
 }
 
-static void tell(struct upload *u, bool created, const struct sg_error *e)
+static bool is_loud(const struct uploads *all, const char *session_id, const char *id)
 {
-    upload_done_fn *done = u->done;
-    u->done = NULL;
-    if (done)
-        done(u->arg, created, e);
+    const struct upload *u;
+    TAILQ_FOREACH(u, &all->list, link)
+    if (is_same(u, session_id, id))
+        return true;
+    return false;
 }
 
-static struct guest_call *call_guest(struct upload *u, const char *const *args, const struct guest_events *ev,
-                                     struct sg_error *e)
+static void settler_free(struct uploads *all, struct upload_settler *s)
 {
-    struct guest_args g = {.session_id = u->session_id, .arch = u->arch, .args = args};
-    return guest_call_start(u->guestlink, &g, ev, u, e);
+    TAILQ_REMOVE(&all->settlers, s, link);
+    free(s->session_id);
+    free(s);
 }
 
-static bool ignore_line(void *arg, const struct sg_wire_line *line)
+/* Whoever is told may settle again, or forget others: so the list is looked at anew after each. */
+static void on_tell(void *arg)
 {
-    (void)arg;
-    (void)line;
+    struct uploads *all = arg;
+    for (bool told = true; told;) {
+        struct upload_settler *s;
+        told = false;
+        TAILQ_FOREACH(s, &all->settlers, link)
+        if (!is_loud(all, s->session_id, s->id))
+            break;
+        if (s) {
+            upload_quiet_fn *fn = s->fn;
+            void *fn_arg = s->arg;
+            settler_free(all, s);
+            fn(fn_arg);
+            told = true;
+        }
+    }
+}
+
+bool upload_settle(struct uploads *all, const char *session_id, const char *id, upload_quiet_fn *fn,
+                   void *arg)
+{
+    struct sg_error e;
+    struct upload *u;
+    struct upload_settler *s = is_loud(all, session_id, id) ? calloc(1, sizeof *s) : NULL;
+    if (s && !(s->session_id = strdup(session_id))) {
+        free(s);
+        s = NULL;
+    }
+    if (!s)
+        return false;
+    (void)snprintf(s->id, sizeof s->id, "%s", id);
+    s->fn = fn;
+    s->arg = arg;
+    TAILQ_INSERT_TAIL(&all->settlers, s, link);
+    (void)sg_fail(&e, SG_E_OVERLOADED, SG_NOT_STARTED, "somebody else goes on with this upload");
+    TAILQ_FOREACH(u, &all->list, link)
+    if (is_same(u, session_id, id))
+        upload_cut(u, &e);
     return true;
 }
 
-/* ---- taking a failed upload away: tried once, nobody waits for it ---- */
-
-static void on_unlinked(void *arg, const struct sg_wire_line *line, bool hello, const struct sg_error *e)
+void upload_settle_off(struct uploads *all, void *arg)
 {
-    struct upload *u = arg;
-    (void)hello;
-    if (!line)
-        sg_log(SG_LOG_WARN, "upload_left_behind", "session", "s", u->session_id, "file", "s", u->temporary,
-               "error", "e", e, NULL);
-    upload_free(u);
+    struct upload_settler *s, *next;
+    for (s = TAILQ_FIRST(&all->settlers); s; s = next) {
+        next = TAILQ_NEXT(s, link);
+        if (s->arg == arg)
+            settler_free(all, s);
+    }
 }
 
-static void take_away(struct upload *u)
+/* ---- its end ---- */
+
+static void upload_free(struct upload *u)
 {
-    static const struct guest_events ev = {.on_line = ignore_line, .on_end = on_unlinked};
-    const char *args[] = {"unlink-upload", "--from", u->temporary, NULL};
-    struct sg_error e;
-    u->call = call_guest(u, args, &ev, &e);
-    if (!u->call)
-        upload_free(u);
+    sg_timer_free(u->kick);
+    sg_timer_free(u->clock);
+    free(u->session_id);
+    free(u->arch);
+    free(u->cwd);
+    free(u);
 }
 
-static bool session_is_over(const struct sg_error *e)
+static void on_bury(struct sg_grave *grave)
+{
+    upload_free((struct upload *)((char *)grave - offsetof(struct upload, grave)));
+}
+
+static void let_go_of_body(struct upload *u)
+{
+    u->read = NULL;
+    blocks_wait_off(u->all->blocks, &u->wait);
+    chain_drop(&u->held, u->all->blocks, u->held.bytes);
+}
+
+void upload_over(struct upload *u)
+{
+    struct uploads *all = u->all;
+    upload_part_stop(u);
+    let_go_of_body(u);
+    if (u->call)
+        fs_call_cancel(u->call);
+    u->call = NULL;
+    fs_request_free(&u->request);
+    sg_timer_stop(u->kick);
+    sg_timer_stop(u->clock);
+    u->phase = UPLOAD_IS_OVER;
+    u->done = NULL;
+    TAILQ_REMOVE(&all->list, u, link);
+    if (TAILQ_EMPTY(&all->list))
+        blocks_rest(all->blocks);
+    if (!TAILQ_EMPTY(&all->settlers))
+        sg_timer_start(all->tell, 0);
+    sg_loop_bury(all->loop, &u->grave);
+}
+
+bool upload_session_is_over(const struct sg_error *e)
 {
     return e->code == SG_E_STALE_SESSION || e->code == SG_E_SANDBOX_NOT_RUNNING ||
-           e->code == SG_E_SANDBOX_NOT_FOUND || e->code == SG_E_DRAINING;
+           e->code == SG_E_SANDBOX_NOT_FOUND || e->code == SG_E_UPSTREAM_NOT_FOUND ||
+           e->code == SG_E_DRAINING;
 }
 
-/* Tells the failure and clears up. */
-static void give_up(struct upload *u, const struct sg_error *e, bool nothing_there)
+void upload_tell(struct upload *u, const struct fs_answer *a, const struct sg_error *e)
 {
-    struct sg_error copy = *e;
-    tell(u, false, &copy);
-    if (nothing_there || session_is_over(&copy))
-        upload_free(u);
+    upload_done_fn *done = u->done;
+    uint64_t there = u->resumable ? u->joined : a || !e ? u->came : 0;
+    u->done = NULL;
+    u->read = NULL;
+    if (done)
+        done(u->arg, a, there, e);
+}
+
+void upload_fail(struct upload *u, const struct sg_error *e)
+{
+    struct sg_error own = *e;
+    upload_part_stop(u);
+    let_go_of_body(u);
+    if (own.outcome != SG_NOT_SENT || u->sent)
+        own.outcome = SG_NOT_STARTED; /* what it came for has not begun yet */
+    u->why = own;
+    u->phase = UPLOAD_FAILS;
+    if (u->resumable && !upload_session_is_over(&own))
+        upload_close_batch(u); /* what has arrived is kept before anything is told */
     else
-        take_away(u);
+        u->nbatches = 0;
+    if (!u->resumable)
+        upload_tell(u, NULL, &u->why);
+    upload_kick(u);
 }
 
-/* ---- commit ---- */
-
-static void commit(struct upload *u);
-
-static void on_committed(void *arg, const struct sg_wire_line *line, bool hello, const struct sg_error *e)
+static void go_on_failing(struct upload *u)
 {
-    struct upload *u = arg;
-    struct sg_error mine;
-    (void)hello;
-    u->call = NULL;
-    if (line && line->kind == SG_WIRE_OK) {
-        tell(u, !strcmp(line->text, "created"), NULL);
-        upload_free(u);
+    if (u->call)
+        return;
+    if (u->nbatches) {
+        upload_join_next(u);
         return;
     }
-    if (!line) {
-        mine = *e;
-        bool known = mine.outcome == SG_NOT_SENT || mine.outcome == SG_NOT_STARTED;
-        if (!known && !session_is_over(&mine)) {
-            u->lost = true;
-            if (u->tries < COMMIT_TRIES) {
-                commit(u);
-                return;
-            }
-        }
-        if (u->lost)
-            mine.outcome = SG_OUTCOME_UNKNOWN;
-        give_up(u, &mine, false);
-        return;
-    }
-    if (line->kind == SG_WIRE_ERROR)
-        guest_error(line, &mine);
+    upload_tell(u, NULL, &u->why);
+    if (u->resumable || !u->sent || upload_session_is_over(&u->why))
+        upload_over(u);
     else
-        sg_fail(&mine, SG_E_UPSTREAM_BAD_RESPONSE, SG_OUTCOME_UNKNOWN,
-                "the helper in the sandbox answered something else than it was asked");
-    if (u->lost && (!strcmp(mine.errno_name, "ENOENT") || !strcmp(mine.errno_name, "EEXIST"))) {
-        /* the commit before, whose answer was lost, may have been the one that took the upload */
-        sg_fail(&mine, SG_E_UPSTREAM_UNAVAILABLE, SG_OUTCOME_UNKNOWN,
-                "the answer to the last step was lost; the file is either whole or as it was before");
-    }
-    give_up(u, &mine, line->kind == SG_WIRE_ERROR); /* a refused commit has removed the upload itself */
+        upload_clear(u);
 }
 
-static void commit(struct upload *u)
+/* ---- going on ---- */
+
+static bool all_is_sent(const struct upload *u)
 {
-    static const struct guest_events ev = {.on_line = ignore_line, .on_end = on_committed};
-    const char *args[ARGS_MAX] = {"commit", "--from", u->temporary, "--to", u->target, "--size"};
-    char size[24], mode[8];
-    size_t n = 6;
-    (void)snprintf(size, sizeof size, "%" PRIu64, u->size);
-    args[n++] = size;
-    if (u->mode >= 0) {
-        (void)snprintf(mode, sizeof mode, "%o", (unsigned)u->mode & 07777U);
-        args[n++] = "--mode";
-        args[n++] = mode;
-    }
-    if (u->parents)
-        args[n++] = "--parents";
-    if (u->exclusive)
-        args[n++] = "--exclusive";
-    args[n] = NULL;
-    u->tries++;
-    struct sg_error e;
-    u->call = call_guest(u, args, &ev, &e);
-    if (!u->call) {
-        if (u->lost)
-            e.outcome = SG_OUTCOME_UNKNOWN;
-        give_up(u, &e, false);
-    }
+    return (u->ended || u->is_cut) && !u->held.bytes && !u->part.active;
 }
 
-/* ---- the body ---- */
-
-static size_t read_body(void *arg, char *buf, size_t cap)
+/* One part of our own needs no joining. */
+static bool is_single(const struct upload *u)
 {
-    struct upload *u = arg;
-    return u->read(u->arg, buf, cap); /* may have cancelled: u is not touched again */
+    return !u->resumable && u->open.parts == 1 && u->open.at == 0 && u->nbatches == 0;
 }
 
-static void on_put(void *arg, const struct sg_error *e)
+static void conclude(struct upload *u)
 {
-    struct upload *u = arg;
-    u->put = NULL;
-    if (!e) {
-        commit(u);
+    if (!all_is_sent(u))
+        return;
+    if (!is_single(u)) {
+        upload_close_batch(u);
+        upload_join_next(u);
+        if (u->nbatches || u->call)
+            return;
+    }
+    if (u->phase != UPLOAD_FLOWS)
+        return;
+    if (!u->is_cut && u->finish) {
+        upload_finish(u);
         return;
     }
-    struct sg_error mine = *e;
-    bool nothing_there = mine.outcome == SG_NOT_SENT;
-    if (mine.outcome != SG_NOT_SENT)
-        mine.outcome = SG_NOT_STARTED; /* the target has not been touched yet */
-    give_up(u, &mine, nothing_there);
+    upload_tell(u, NULL, u->is_cut ? &u->why : NULL);
+    upload_over(u);
+}
+
+void upload_step(struct upload *u)
+{
+    if (u->phase == UPLOAD_FLOWS)
+        upload_fill(u);
+    if (u->phase == UPLOAD_FLOWS && u->broken) {
+        u->broken = false;
+        if (u->resumable)
+            upload_cut(u, &u->why);
+        else
+            upload_fail(u, &u->why);
+    }
+    if (u->phase == UPLOAD_FLOWS && (u->starved || u->is_cut))
+        upload_part_shorten(u);
+    if (u->phase == UPLOAD_FLOWS)
+        upload_part_next(u);
+    if (u->phase == UPLOAD_FLOWS)
+        upload_part_more(u);
+    if (u->phase == UPLOAD_FLOWS)
+        upload_join_next(u);
+    if (u->phase == UPLOAD_FLOWS)
+        conclude(u);
+    if (u->phase == UPLOAD_FAILS)
+        go_on_failing(u);
+}
+
+void upload_kick(struct upload *u)
+{
+    sg_timer_start(u->kick, 0);
+}
+
+static void on_kick(void *arg)
+{
+    upload_step(arg);
+}
+
+static void on_clock(void *arg)
+{
+    upload_part_clock(arg);
 }
 
 /* ---- the owner's side ---- */
 
-static enum sg_code check(const struct upload_spec *s, struct sg_error *e)
+static void on_block(void *arg, struct block *b)
 {
-    size_t n = s->path ? strlen(s->path) : 0;
-    if (n == 0 || n > PATH_MAX_BYTES)
-        return sg_fail_field(e, SG_E_INVALID_PATH, "?path", "from 1 to %d bytes", PATH_MAX_BYTES);
-    json_t *text = json_string(s->path); /* the only road for a path into the sandbox is JSON */
-    if (!text)
-        return sg_fail_field(e, SG_E_UNSUPPORTED, "?path", "names that are not UTF-8 cannot be written yet");
-    json_decref(text);
-    return SG_OK;
+    struct upload *u = arg;
+    chain_push(&u->held, b);
+    upload_kick(u);
 }
 
-static bool copy(struct upload *u, const struct upload_spec *s)
+static bool name_it(struct upload *u, const struct upload_spec *s)
 {
-    struct sg_buf path;
-    sg_buf_init(&path, (size_t)2 * PATH_MAX_BYTES);
-    bool ok = true;
-    if (s->path[0] != '/' && s->cwd)
-        ok = sg_buf_adds(&path, s->cwd) && sg_buf_adds(&path, "/");
-    if (ok && sg_buf_adds(&path, s->path))
-        u->target = sg_buf_take(&path, NULL);
-    sg_buf_free(&path);
-    u->session_id = strdup(s->session_id);
-    u->arch = s->arch ? strdup(s->arch) : NULL;
-    char nonce[24];
-    if (!sg_random_id(nonce, "", sizeof nonce - 1))
-        return false;
-    (void)snprintf(u->temporary, sizeof u->temporary, "%s/.up-put-%s", GUEST_ROOT, nonce);
-    return u->target && u->session_id && (u->arch || !s->arch);
+    if (s->id)
+        return snprintf(u->id, sizeof u->id, "%s", s->id) < (int)sizeof u->id;
+    return sg_random_id(u->id, "p", UPLOAD_ID_CHARS - 1);
 }
 
-struct upload *upload_start(struct guestlink *g, const struct upload_spec *s, upload_done_fn *done, void *arg,
+static bool build(struct upload *u, struct uploads *all, const struct upload_spec *s)
+{
+    const struct fs_target *t = &s->target;
+    u->all = all;
+    u->session_id = strdup(t->session_id);
+    u->arch = t->arch ? strdup(t->arch) : NULL;
+    u->cwd = t->cwd ? strdup(t->cwd) : NULL;
+    u->kick = sg_timer_new(all->loop, on_kick, u);
+    u->clock = sg_timer_new(all->loop, on_clock, u);
+    return u->session_id && (u->arch || !t->arch) && (u->cwd || !t->cwd) && u->kick && u->clock &&
+           name_it(u, s) && upload_new_nonce(u);
+}
+
+struct upload *upload_start(struct uploads *all, const struct upload_spec *s, upload_done_fn *done, void *arg,
                             struct sg_error *e)
 {
-    if (check(s, e))
-        return NULL;
     struct upload *u = calloc(1, sizeof *u);
-    if (!u || !copy(u, s)) {
-        sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for an upload");
-        goto fail;
+    if (!u || !build(u, all, s)) {
+        (void)sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for an upload");
+        if (u)
+            upload_free(u);
+        return NULL;
     }
-    u->guestlink = g;
-    u->mode = s->mode;
-    u->parents = s->parents;
-    u->exclusive = s->exclusive;
+    u->resumable = s->id != NULL;
+    u->start = u->base = u->joined = s->id ? s->at : 0;
     u->size = s->size;
     u->read = s->read;
+    u->finish = s->finish;
     u->done = done;
     u->arg = arg;
-    struct vercel_file_write w = {
-        .session_id = u->session_id, .path = u->temporary, .mode = 0600, .size = s->size, .read = read_body};
-    u->put = vercel_file_write_start(guestlink_client(g), &w, on_put, u, e);
-    if (u->put)
-        return u;
-
-fail:
-    if (u)
-        upload_free(u);
-    return NULL;
+    u->limit = all->part_bytes;
+    u->wait = (struct blocks_wait){.fn = on_block, .arg = u};
+    u->grave.fn = on_bury;
+    TAILQ_INSERT_TAIL(&all->list, u, link);
+    upload_kick(u);
+    return u;
 }
 
 void upload_resume(struct upload *u)
 {
-    if (u->put)
-        vercel_call_resume(u->put);
+    if (u->phase != UPLOAD_FLOWS)
+        return;
+    u->source_waits = false;
+    upload_fill(u);
+    if (u->phase != UPLOAD_FLOWS)
+        return;
+    upload_part_more(u);
+    if (!u->part.active || u->ended || u->broken || u->starved)
+        upload_kick(u);
 }
 
 void upload_cancel(struct upload *u)
 {
+    struct sg_error e;
     u->done = NULL;
-    if (!u->put)
-        return; /* the commit was sent: it is seen through, unheard */
-    vercel_call_cancel(u->put);
-    u->put = NULL;
-    take_away(u);
+    u->read = NULL;
+    if (u->phase != UPLOAD_FLOWS)
+        return;
+    (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_NOT_STARTED, "the client left");
+    if (u->resumable)
+        upload_cut(u, &e);
+    else
+        upload_fail(u, &e);
+}
+
+/* ---- all of them ---- */
+
+struct uploads *uploads_new(struct sg_loop *loop, struct guestlink *g, const struct upload_limits *l)
+{
+    struct uploads *all = calloc(1, sizeof *all);
+    if (!all)
+        return NULL;
+    all->loop = loop;
+    all->guestlink = g;
+    all->backoff_ms = UPLOAD_BACKOFF_MS;
+    all->part_bytes = l->part_bytes ? l->part_bytes : UPLOAD_PART;
+    TAILQ_INIT(&all->list);
+    TAILQ_INIT(&all->settlers);
+    all->tell = sg_timer_new(loop, on_tell, all);
+    all->blocks = blocks_new(l->pool_bytes ? l->pool_bytes : UPLOAD_POOL);
+    if (all->tell && all->blocks)
+        return all;
+    uploads_free(all);
+    return NULL;
+}
+
+void uploads_free(struct uploads *all)
+{
+    struct upload *u;
+    struct upload_settler *s;
+    if (!all)
+        return;
+    while ((u = TAILQ_FIRST(&all->list)))
+        upload_over(u);
+    while ((s = TAILQ_FIRST(&all->settlers)))
+        settler_free(all, s);
+    sg_timer_free(all->tell);
+    blocks_free(all->blocks);
+    free(all);
 }

@@ -25,8 +25,10 @@ struct upload_limits {
     uint64_t part_bytes; /* 0: UPLOAD_PART */
     uint64_t pool_bytes; /* 0: 256 MiB */
 };
-struct uploads *uploads_new(struct guestlink *g, const struct upload_limits *l); /* NULL: out of memory */
-void uploads_free(struct uploads *all);                                          /* none may be left */
+/* NULL: out of memory. */
+struct uploads *uploads_new(struct sg_loop *loop, struct guestlink *g, const struct upload_limits *l);
+/* Before the guestlink goes.  Those that are still there, which nobody hears any more, are ended.  NULL is fine. */
+void uploads_free(struct uploads *all);
 
 struct upload_spec {
     struct fs_target target;

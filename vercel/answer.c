@@ -89,6 +89,14 @@ static enum sg_code or_else(enum sg_code preferred, enum sg_code otherwise)
     return preferred != SG_OK ? preferred : otherwise;
 }
 
+/* Of what writes a file, whatever the status. */
+static bool tells_of_full_disk(const struct vercel_answer *a, const char *message)
+{
+    return a->means.on_400 == SG_E_FILE_ERROR &&
+           (has(message, "no space left") || has(message, "ENOSPC") || has(message, "disk quota exceeded") ||
+            has(message, "EDQUOT"));
+}
+
 static enum sg_code by_400(const struct vercel_answer *a, const char *message)
 {
     if (has(message, "sandbox with the name") && has(message, "already exists"))
@@ -102,6 +110,8 @@ static enum sg_code by_400(const struct vercel_answer *a, const char *message)
 
 static enum sg_code by_status(const struct vercel_answer *a, const char *code, const char *message)
 {
+    if (tells_of_full_disk(a, message))
+        return SG_E_NO_SPACE;
     switch (a->status) {
     case 400:
         return by_400(a, message);

@@ -53,8 +53,6 @@ void fake_init_seeded(struct fake *f, struct sg_loop *loop, uint64_t seed)
     memset(f, 0, sizeof *f);
     f->loop = loop;
     f->write_max = 3000;
-    f->commit_word = "created";
-    f->upload_there = true;
     f->rng = seed ? seed : 1;
 }
 
@@ -480,27 +478,6 @@ static void step_remove(struct fake_call *c)
         finish_fail(c, SG_WF_NO_RECORD);
 }
 
-static void step_commit(struct fake_call *c)
-{
-    struct fake *f = c->f;
-    struct sg_wire_line ok = {.kind = SG_WIRE_OK}, gone = {.kind = SG_WIRE_ERROR, .fail = SG_WF_FILE};
-    (void)snprintf(ok.text, sizeof ok.text, "%s", f->commit_word);
-    (void)snprintf(gone.errno_name, sizeof gone.errno_name, "ENOENT");
-    bool there = f->upload_there;
-    f->upload_there = false; /* commit consumes it either way */
-    if (f->lose_commits > 0) {
-        f->lose_commits--;
-        f->upload_there = there && !c->arrives;
-        cut(c);
-    } else if (!there) {
-        finish(c, &gone, 0, 0);
-    } else if (f->commit_error.kind) {
-        finish(c, &f->commit_error, 0, 0);
-    } else {
-        finish(c, &ok, 0, 0);
-    }
-}
-
 static void step_act(struct fake_call *c)
 {
     struct fake *f = c->f;
@@ -576,13 +553,6 @@ static void step(struct fake_call *c)
     case V_REMOVE:
         step_remove(c);
         break;
-    case V_COMMIT:
-        step_commit(c);
-        break;
-    case V_UNLINK:
-        f->upload_there = false;
-        finish_kind(c, SG_WIRE_OK);
-        break;
     case V_SIGNAL:
         if (c->lost)
             cut(c);
@@ -644,8 +614,8 @@ void fake_wake(struct fake *f)
 
 static enum fake_verb verb_of(const char *s)
 {
-    static const char *const names[] = {"run",    "start",  "follow", "status",        "list", "signal",
-                                        "settle", "remove", "commit", "unlink-upload", "watch"};
+    static const char *const names[] = {"run",    "start",  "follow", "status", "list",
+                                        "signal", "settle", "remove", "watch"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], s))
             return (enum fake_verb)i;
@@ -735,11 +705,10 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
             memcpy(f->late_spec, c->spec, sizeof c->spec);
         }
         f->lose_start = LOST_NOT;
-    } else if (c->verb == V_SIGNAL || c->verb == V_REMOVE || c->verb == V_COMMIT) {
+    } else if (c->verb == V_SIGNAL || c->verb == V_REMOVE) {
         c->lost = f->lose_start != LOST_NOT;
         c->arrives = f->lose_start == LOST_ARRIVED;
-        if (c->verb != V_COMMIT)
-            f->lose_start = LOST_NOT;
+        f->lose_start = LOST_NOT;
     }
     if (c->verb == V_ACT && f->refuse_acts > 0) {
         f->refuse_acts--;

@@ -52,9 +52,6 @@ struct fake {
     enum sg_code refuse_all;             /* every call is refused with this */
     int refuse_from;                     /* calls after so many are refused; 0: none */
     int hang;                            /* so many calls never answer until released by fake_release */
-    const char *commit_word;             /* "created" or "replaced" */
-    struct sg_wire_line commit_error;    /* kind set: the next commits answer this */
-    int lose_commits;                    /* so many commit answers are lost */
     const struct sg_wire_line *fs_lines; /* what fs says: so many of them before its last line */
     size_t fs_count;
     struct sg_wire_line fs_end;    /* its last line; kind 0: K */
@@ -62,7 +59,6 @@ struct fake {
     struct sg_wire_line act_line;  /* kind set: what acts (write … unattended) say before their last line */
     struct sg_wire_line act_error; /* kind set: their last line */
     int lose_acts, refuse_acts;    /* so many of their answers are lost, or not sent at all */
-    bool upload_there;             /* what commit consumes and unlink-upload removes */
     bool late;                     /* a start that arrives with the next settle, after its claim */
     char late_id[SG_WIRE_ID_MAX + 1], late_spec[SG_WIRE_ID_MAX + 1];
     /* what was seen */
@@ -83,8 +79,6 @@ enum fake_verb {
     V_SIGNAL,
     V_SETTLE,
     V_REMOVE,
-    V_COMMIT,
-    V_UNLINK,
     V_WATCH,
     V_OTHER,
     V_ACT,

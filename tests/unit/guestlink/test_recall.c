@@ -114,7 +114,7 @@ struct setup {
 static void open_setup(struct setup *t, const struct step *steps)
 {
     static const struct tuning once = {.retries = 0};
-    static const char *const args[] = {"commit", NULL};
+    static const char *const args[] = {"signal", NULL};
     static const struct guest_events ev = {on_line, on_end};
     const struct guest_args a = {.session_id = "sbx_1", .args = args};
     struct sg_error e;

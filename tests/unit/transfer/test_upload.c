@@ -1,369 +1,893 @@
-/* Uploads: the old file or the whole new one, whatever fails.  A16, A17, U8; P29, P31, P35. */
+/* Uploads: parts that are cut come again alone, and the target is the whole body or untouched.  A16 A17 U8; P29 P31 P32. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "tests/support/fake_guestlink.h"
-#include "transfer/transfer.h"
+#include "played.h"
+#include "transfer/upload_impl.h"
 
+#include "base/log.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define KIB   UINT64_C(1024)
+#define MIB   (KIB * KIB)
+#define PART  MIB
+#define AHEAD (PART / 2)
+
 static struct sg_loop *loop;
-static struct fake fake;
-
-/* ---- fs/write made of memory ---- */
-
-static struct {
-    struct vercel_file_write w;
-    char path[256];
-    vercel_done_fn *done;
-    void *arg;
-    bool active, cancelled, resumed;
-    size_t got;
-    unsigned char body[1024];
-    bool refuse;
-} put;
-
-struct vercel_call *vercel_file_write_start(struct vercel_client *c, const struct vercel_file_write *w,
-                                            vercel_done_fn *done, void *arg, struct sg_error *e)
-{
-    assert_ptr_equal(c, guestlink_client(fake_link(&fake)));
-    if (put.refuse) {
-        sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory");
-        return NULL;
-    }
-    put.w = *w;
-    (void)snprintf(put.path, sizeof put.path, "%s", w->path);
-    put.done = done;
-    put.arg = arg;
-    put.active = true;
-    return (struct vercel_call *)(void *)&put;
-}
-
-void vercel_call_resume(struct vercel_call *call)
-{
-    assert_ptr_equal(call, &put);
-    put.resumed = true;
-}
-
-void vercel_call_cancel(struct vercel_call *call)
-{
-    assert_ptr_equal(call, &put);
-    assert_true(put.active);
-    put.active = false;
-    put.cancelled = true;
-}
-
-/* Reads the body until it pauses or ends; true at the end. */
-static bool pump(void)
-{
-    for (;;) {
-        size_t n = put.w.read(put.arg, (char *)put.body + put.got, sizeof put.body - put.got);
-        if (n == VERCEL_READ_PAUSE)
-            return false;
-        if (n == 0)
-            return true;
-        put.got += n;
-    }
-}
-
-static void put_ends(const struct sg_error *e)
-{
-    put.active = false;
-    put.done(put.arg, e);
-}
-
-/* ---- the owner ---- */
+static struct uploads *all;
 
 struct owner {
-    const char *body;
-    size_t at, ready; /* given so far; may be given */
-    bool done, ok, created;
-    int times;
+    uint64_t size, ready, at; /* of the body: its length, as much may be read, as much was */
+    size_t chunk;             /* bytes that one read gives at most; 0: any */
+    bool abort_at_end;        /* it is cut there */
+    bool waits;
+    struct upload *upload;
+    struct fs_request finish;
+    bool done, ok;
+    int times, quiet;
+    uint64_t offset, file_size;
+    char word[16];
     struct sg_error e;
 };
+
+static char byte_at(uint64_t i)
+{
+    return (char)((i * 131 + (i >> 8) * 17 + (i >> 16)) & 0xff);
+}
 
 static size_t read_body(void *arg, char *buf, size_t cap)
 {
     struct owner *o = arg;
-    size_t n = o->ready - o->at;
+    uint64_t n = (o->ready < o->size ? o->ready : o->size) - o->at;
+    assert_false(o->done);
+    if (n == 0 && o->at == o->size)
+        return o->abort_at_end ? VERCEL_READ_ABORT : 0;
+    o->waits = n == 0;
     if (n == 0)
-        return o->at == strlen(o->body) ? 0 : VERCEL_READ_PAUSE;
+        return VERCEL_READ_PAUSE;
     n = n < cap ? n : cap;
-    memcpy(buf, o->body + o->at, n);
+    n = o->chunk && n > o->chunk ? o->chunk : n;
+    for (uint64_t i = 0; i < n; i++)
+        buf[i] = byte_at(o->at + i);
     o->at += n;
-    return n;
+    return (size_t)n;
 }
 
-static void on_done(void *arg, bool created, const struct sg_error *e)
+static void on_done(void *arg, const struct fs_answer *a, uint64_t offset, const struct sg_error *e)
 {
     struct owner *o = arg;
     o->done = true;
     o->times++;
     o->ok = !e;
-    o->created = created;
+    o->offset = offset;
+    o->upload = NULL;
     if (e)
         o->e = *e;
+    if (a && a->n)
+        o->file_size = a->items[0].file.size;
+    if (a)
+        (void)snprintf(o->word, sizeof o->word, "%s", a->word);
 }
 
-static struct upload *begin(struct owner *o, const char *path, int mode, bool parents, bool exclusive)
+static void on_quiet(void *arg)
 {
-    struct upload_spec s = {.session_id = "sess-1",
-                            .cwd = "/vercel/sandbox",
-                            .path = path,
-                            .mode = mode,
-                            .parents = parents,
-                            .exclusive = exclusive,
-                            .size = strlen(o->body),
-                            .read = read_body};
-    return upload_start(fake_link(&fake), &s, on_done, o, &o->e);
+    ((struct owner *)arg)->quiet++;
+}
+
+static void begin(struct owner *o, uint64_t size, int64_t announced)
+{
+    o->size = size;
+    fs_request_begin(&o->finish, "put");
+    fs_request_text(&o->finish, "--path", "dGFyZ2V0");
+    const struct upload_spec s = {.target = {.session_id = "sess-1", .cwd = "/vercel/sandbox"},
+                                  .size = announced,
+                                  .read = read_body,
+                                  .finish = &o->finish};
+    o->upload = upload_start(all, &s, on_done, o, &o->e);
+    assert_non_null(o->upload);
+    assert_false(o->done);
+}
+
+static void run(struct owner *o, uint64_t size, int64_t announced)
+{
+    *o = (struct owner){.ready = size};
+    begin(o, size, announced);
+    assert_true(played_until(&o->done));
+    assert_true(played_rest());
+    fs_request_free(&o->finish);
+    assert_int_equal(o->times, 1);
+}
+
+static void give(struct owner *o, uint64_t n)
+{
+    o->ready += n;
+    if (o->upload && o->waits) {
+        o->waits = false;
+        upload_resume(o->upload);
+    }
+}
+
+/* The target is what the body was, and lies alone. */
+static void assert_there(uint64_t size)
+{
+    const struct played_file *f = played_find("target");
+    assert_non_null(f);
+    assert_int_equal(f->len, size);
+    for (uint64_t i = 0; i < size; i++)
+        if (f->data[i] != (unsigned char)byte_at(i))
+            fail_msg("byte %" PRIu64 " differs", i);
+    assert_int_equal(played_left(), 1);
+}
+
+static void assert_nothing(void)
+{
+    assert_null(played_find("target"));
+    assert_int_equal(played_left(), 0);
+}
+
+static void start_over(uint64_t part, uint64_t pool)
+{
+    uploads_free(all);
+    if (loop) {
+        played_turns(5);
+        sg_loop_free(loop);
+        (void)played_end();
+    }
+    loop = sg_loop_new();
+    assert_non_null(loop);
+    played_begin(loop);
+    const struct upload_limits l = {.part_bytes = part, .pool_bytes = pool};
+    all = uploads_new(loop, played_link(), &l);
+    assert_non_null(all);
+    all->backoff_ms = 4;
 }
 
 static int setup(void **state)
 {
     (void)state;
-    memset(&put, 0, sizeof put);
-    loop = sg_loop_new();
-    fake_init(&fake, loop);
-    return !loop;
+    loop = NULL;
+    all = NULL;
+    start_over(PART, 64 * MIB);
+    return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    fake_turns(&fake, 20);
-    int left = fake.live;
+    played_turns(5);
+    bool quiet = TAILQ_EMPTY(&all->list) && blocks_in_use(all->blocks) == 0;
+    uploads_free(all);
     sg_loop_free(loop);
-    fake_free(&fake);
-    return left;
+    int left = played_end();
+    return left || !quiet;
 }
 
-/* Two upstream calls; the body exactly; a file of our own until the commit. */
-static void test_upload(void **state)
+static uint64_t offset_of(const struct played_write *w)
 {
-    (void)state;
-    struct owner o = {.body = "hello\nworld", .ready = 3};
-    struct upload *u = begin(&o, "dir/a file", 0755, true, true);
-    assert_non_null(u);
-    assert_int_equal(strncmp(put.path, GUEST_ROOT "/.up-put-", sizeof GUEST_ROOT "/.up-put-" - 1), 0);
-    assert_int_equal(put.w.mode, 0600);
-    assert_int_equal(put.w.size, 11);
-    assert_false(pump());
-    o.ready = 11;
-    upload_resume(u);
-    assert_true(put.resumed);
-    assert_true(pump());
-    assert_int_equal(put.got, 11);
-    assert_memory_equal(put.body, "hello\nworld", 11);
-    put_ends(NULL);
-    assert_true(fake_until(&fake, &o.done));
-    assert_true(o.ok && o.created);
-    char want[512];
-    (void)snprintf(
-        want, sizeof want,
-        "commit --from %s --to /vercel/sandbox/dir/a file --size 11 --mode 755 --parents --exclusive ",
-        put.path);
-    assert_string_equal(fake.last_args, want);
-    assert_int_equal(fake_total(&fake), 1);
+    const char *dot = strrchr(w->name, '.');
+    return dot ? strtoull(dot + 1, NULL, 10) : UINT64_MAX;
 }
 
-static void test_replaced(void **state)
+/* ---- whole ---- */
+
+/* Two calls for what fits one part; names that nobody else has. */
+static void test_one_part(void **state)
 {
     (void)state;
-    fake.commit_word = "replaced";
-    struct owner o = {.body = ""};
-    assert_non_null(begin(&o, "/abs", -1, false, false));
-    assert_true(pump());
-    put_ends(NULL);
-    assert_true(fake_until(&fake, &o.done));
+    static const uint64_t sizes[] = {0, 1, 65536, PART - 1, PART};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int known = 0; known < 2; known++) {
+            struct owner o;
+            char want[256];
+            start_over(PART, 64 * MIB);
+            run(&o, sizes[i], known ? (int64_t)sizes[i] : -1);
+            assert_true(o.ok);
+            assert_int_equal(o.offset, sizes[i]);
+            assert_int_equal(o.file_size, sizes[i]);
+            assert_string_equal(o.word, "created");
+            assert_int_equal(played.nwrites, 1);
+            assert_int_equal(played.ncalls, 1);
+            assert_int_equal(strncmp(played.writes[0].name, ".up-p", 5), 0);
+            assert_int_equal(strcspn(played.writes[0].name + 4, "."), UPLOAD_ID_CHARS);
+            (void)snprintf(want, sizeof want, "put --path dGFyZ2V0 --from %s --size %" PRIu64,
+                           played.writes[0].name, sizes[i]);
+            assert_string_equal(played.calls[0], want);
+            assert_there(sizes[i]);
+        }
+}
+
+static void test_many_parts(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {PART + 1, 3 * PART, 9 * PART + 12345};
+    static const size_t chunks[] = {0, 1000, 70000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int known = 0; known < 2; known++) {
+            struct owner o = {.ready = sizes[i], .chunk = chunks[i]};
+            start_over(PART, 64 * MIB);
+            begin(&o, sizes[i], known ? (int64_t)sizes[i] : -1);
+            assert_true(played_until(&o.done) && played_rest());
+            fs_request_free(&o.finish);
+            assert_true(o.ok);
+            assert_there(sizes[i]);
+            assert_int_equal(played.most_at_once, 1);
+            size_t parts = (size_t)((sizes[i] + PART - 1) / PART);
+            if (known)
+                assert_int_equal(played.nwrites, parts);
+            for (size_t k = 1; k < played.nwrites; k++) /* in order, one behind the other */
+                assert_int_equal(offset_of(&played.writes[k]),
+                                 offset_of(&played.writes[k - 1]) + played.writes[k - 1].size);
+            assert_true(played_count("join") <= (int)(played.nwrites + 3) / 4);
+            assert_int_equal(played_count("put"), 1);
+            assert_int_equal(played_count("upload-remove"), 0);
+        }
+}
+
+/* The body comes slowly, in odd pieces: a part of a known length is on its way meanwhile. */
+static void test_streams(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        struct owner o = {0};
+        uint64_t size = 2 * PART + 777;
+        start_over(PART, 64 * MIB);
+        begin(&o, size, known ? (int64_t)size : -1);
+        for (uint64_t n = 1; o.ready < size; n = n * 3 + 7) {
+            played_turns(4);
+            give(&o, n);
+            if (known && o.ready > 5000) {
+                played_turns(4);
+                assert_true(played.nwrites > 0 && played.writes[0].got > 0);
+            }
+        }
+        give(&o, size);
+        assert_true(played_until(&o.done) && played_rest());
+        fs_request_free(&o.finish);
+        assert_true(o.ok);
+        assert_there(size);
+    }
+}
+
+/* P32: however fast the body comes, no more of it is taken than one part and some of the next. */
+static void test_memory(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        struct owner o = {.ready = 100 * MIB};
+        start_over(PART, 64 * MIB);
+        played.all = FATE_HANGS;
+        begin(&o, 100 * MIB, known ? (int64_t)(100 * MIB) : -1);
+        played_turns(200);
+        assert_int_equal(played.writes[0].got, PART);
+        assert_true(o.at <= PART + AHEAD);
+        assert_true(blocks_in_use(all->blocks) <= (PART + AHEAD) / BLOCK_ROOM + 2);
+        upload_cancel(o.upload);
+        fs_request_free(&o.finish);
+        assert_true(played_rest());
+        assert_int_equal(blocks_in_use(all->blocks), 0);
+    }
+}
+
+/* ---- parts that do not arrive ---- */
+
+static void test_cuts(void **state)
+{
+    (void)state;
+    static const enum played_fate fates[] = {FATE_CUT, FATE_LOST, FATE_LATE,
+                                             FATE_500, FATE_429,  FATE_UNREACHED};
+    for (size_t f = 0; f < sizeof fates / sizeof *fates; f++)
+        for (int nth = 1; nth <= 4; nth += 1) {
+            struct owner o;
+            bool known = (f + (size_t)nth) % 2;
+            uint64_t size = 3 * PART + 5;
+            start_over(PART, 64 * MIB);
+            played.faults[0].nth = nth;
+            played.faults[0].fate = fates[f];
+            played.faults[0].after = nth == 4 ? 3 : 300000;
+            run(&o, size, known ? (int64_t)size : -1);
+            assert_true(o.ok);
+            played_turns(50); /* what comes late */
+            /* that part came again, and no other one */
+            uint64_t cut = offset_of(&played.writes[nth - 1]);
+            for (size_t k = 0; k < played.nwrites; k++)
+                for (size_t m = 0; m < k; m++)
+                    assert_true(offset_of(&played.writes[k]) != offset_of(&played.writes[m]) ||
+                                offset_of(&played.writes[k]) == cut);
+            assert_int_equal(offset_of(&played.writes[nth]), cut);
+            assert_int_equal(played.writes[nth].size, played.writes[nth - 1].size);
+            if (fates[f] == FATE_LATE) { /* it met nobody: the target is right all the same */
+                assert_string_not_equal(played.writes[nth].name, played.writes[nth - 1].name);
+                assert_int_equal(played_find("target")->len, size);
+                for (uint64_t i = 0; i < size; i++)
+                    assert_int_equal(played_find("target")->data[i], (unsigned char)byte_at(i));
+            } else {
+                assert_there(size);
+            }
+        }
+}
+
+/* A file of one part, whose first try is cut: nothing of it stays. */
+static void test_cut_single(void **state)
+{
+    (void)state;
+    struct owner o;
+    played.faults[0].nth = 1;
+    played.faults[0].fate = FATE_LOST;
+    run(&o, 1000, 1000);
     assert_true(o.ok);
-    assert_false(o.created);
-    assert_non_null(strstr(fake.last_args, "--to /abs --size 0 "));
-    assert_null(strstr(fake.last_args, "--mode"));
+    assert_there(1000);
+    assert_int_equal(played_count("upload-remove"), 1);
 }
 
-/* P31: it fails half way: the target was not touched, and what was uploaded is taken away. */
-static void test_put_fails(void **state)
+/* The client is still sending when the part is cut: it comes again from its beginning, and goes on. */
+static void test_cut_while_streaming(void **state)
 {
     (void)state;
-    struct owner o = {.body = "x", .ready = 1};
-    assert_non_null(begin(&o, "f", -1, false, false));
-    struct sg_error e;
-    sg_fail(&e, SG_E_UPSTREAM_UNREACHABLE, SG_OUTCOME_UNKNOWN, "cut");
-    put_ends(&e);
-    assert_true(o.done);
-    assert_int_equal(o.e.code, SG_E_UPSTREAM_UNREACHABLE);
-    assert_int_equal(o.e.outcome, SG_NOT_STARTED);
-    fake_turns(&fake, 5);
-    assert_int_equal(fake.calls[V_UNLINK], 1);
-    assert_int_equal(fake.calls[V_COMMIT], 0);
-    assert_non_null(strstr(fake.last_args, put.path));
+    struct owner o = {0};
+    played.faults[0].nth = 1;
+    played.faults[0].fate = FATE_CUT;
+    played.faults[0].after = 1000;
+    begin(&o, 5000, 5000);
+    played_turns(3);
+    give(&o, 2000);
+    played_turns(10);
+    give(&o, 1000);
+    assert_true(played_rest());
+    give(&o, 2000);
+    assert_true(played_until(&o.done) && played_rest());
+    fs_request_free(&o.finish);
+    assert_true(o.ok);
+    assert_there(5000);
+    assert_int_equal(played.nwrites, 2);
 }
 
-/* Nothing left the gateway, or the session is over: there is nothing to take away. */
-static void test_nothing_to_take_away(void **state)
-{
-    (void)state;
-    struct sg_error e;
-    struct owner o = {.body = "x"}, p = {.body = "x"}, q = {.body = "x"};
-    assert_non_null(begin(&o, "f", -1, false, false));
-    sg_fail(&e, SG_E_UPSTREAM_UNREACHABLE, SG_NOT_SENT, "refused");
-    put_ends(&e);
-    assert_true(o.done && !o.ok);
-    assert_non_null(begin(&p, "f", -1, false, false));
-    sg_fail(&e, SG_E_STALE_SESSION, SG_NOT_STARTED, "over");
-    put_ends(&e);
-    assert_int_equal(p.e.code, SG_E_STALE_SESSION);
-    put.refuse = true;
-    assert_null(begin(&q, "f", -1, false, false));
-    assert_false(q.done);
-    fake_turns(&fake, 5);
-    assert_int_equal(fake_total(&fake), 0);
-}
-
-static void test_file_errors(void **state)
+/* P31: it never arrives. */
+static void test_given_up(void **state)
 {
     (void)state;
     static const struct {
-        const char *name;
-        enum sg_wire_fail fail;
+        enum played_fate fate;
         enum sg_code code;
+        size_t writes;
+        int removals;
     } cases[] = {
-        {"ENOENT", SG_WF_FILE, SG_E_FILE_NOT_FOUND},    {"EEXIST", SG_WF_FILE, SG_E_FILE_EXISTS},
-        {"EACCES", SG_WF_FILE, SG_E_PERMISSION_DENIED}, {"EPERM", SG_WF_FILE, SG_E_PERMISSION_DENIED},
-        {"EISDIR", SG_WF_FILE, SG_E_IS_DIRECTORY},      {"ENOTDIR", SG_WF_FILE, SG_E_NOT_DIRECTORY},
-        {"ENOSPC", SG_WF_FILE, SG_E_NO_SPACE},          {"ENOSPC", SG_WF_NO_SPACE, SG_E_NO_SPACE},
-        {"ELOOP", SG_WF_FILE, SG_E_FILE_ERROR},
+        {FATE_500, SG_E_UPSTREAM_UNAVAILABLE, UPLOAD_TRIES, 1},
+        {FATE_UNREACHED, SG_E_UPSTREAM_UNREACHABLE, UPLOAD_TRIES, 0},
+        {FATE_NO_SPACE, SG_E_NO_SPACE, 1, 1},
+        {FATE_STALE, SG_E_STALE_SESSION, 1, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct owner o = {.body = "x", .ready = 1};
-        fake.upload_there = true;
-        fake.commit_error =
+        struct owner o;
+        start_over(PART, 64 * MIB);
+        played.all = cases[i].fate;
+        run(&o, 10, 10);
+        assert_false(o.ok);
+        assert_int_equal(o.e.code, cases[i].code);
+        assert_true(o.e.outcome == (cases[i].fate == FATE_UNREACHED ? SG_NOT_SENT : SG_NOT_STARTED));
+        assert_int_equal(played.nwrites, cases[i].writes);
+        assert_int_equal(played_count("upload-remove"), cases[i].removals);
+        assert_int_equal(played_count("put"), 0);
+        assert_nothing();
+    }
+}
+
+/* A later part is refused: what arrived before goes, too. */
+static void test_given_up_later(void **state)
+{
+    (void)state;
+    struct owner o;
+    played.faults[0].nth = 6;
+    played.faults[0].fate = FATE_NO_SPACE;
+    run(&o, 8 * PART, -1);
+    assert_false(o.ok);
+    assert_int_equal(o.e.code, SG_E_NO_SPACE);
+    assert_int_equal(o.e.outcome, SG_NOT_STARTED);
+    assert_nothing();
+}
+
+/* 413: parts become smaller, for those that come after, too. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        struct owner o;
+        uint64_t size = 3 * PART + 100;
+        start_over(PART, 64 * MIB);
+        played.most = 300 * KIB;
+        run(&o, size, known ? (int64_t)size : -1);
+        assert_true(o.ok);
+        assert_there(size);
+        size_t before = played.nwrites;
+        for (size_t i = 2; i < before; i++)
+            assert_true(played.writes[i].size <= 256 * KIB);
+        run(&o, PART, (int64_t)PART);
+        assert_true(o.ok);
+        assert_int_equal(played.nwrites, before + 4);
+        assert_there(PART);
+    }
+    struct owner o;
+    start_over(PART, 64 * MIB);
+    played.all = FATE_TOO_LARGE; /* whatever its size */
+    run(&o, PART, (int64_t)PART);
+    assert_false(o.ok);
+    assert_int_equal(o.e.code, SG_E_UPSTREAM_REJECTED);
+    assert_nothing();
+}
+
+/* ---- joining ---- */
+
+static void test_joins(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct owner o;
+        start_over(PART, 64 * MIB);
+        played.lose_join = i == 0 ? 1 : i == 1 ? 2 : 0;
+        played.refuse_join = i == 2 ? 2 : 0;
+        run(&o, 6 * PART + 1, -1);
+        assert_true(o.ok);
+        assert_there(6 * PART + 1);
+    }
+    struct owner o;
+    start_over(PART, 64 * MIB);
+    played.join_no_space = true;
+    run(&o, 3 * PART, (int64_t)(3 * PART));
+    assert_false(o.ok);
+    assert_int_equal(o.e.code, SG_E_NO_SPACE);
+    assert_int_equal(o.e.outcome, SG_NOT_STARTED);
+    assert_nothing();
+}
+
+/* Joins run beside the parts, and the parts do not run away from them. */
+static void test_joins_beside(void **state)
+{
+    (void)state;
+    struct owner o = {.ready = 40 * PART};
+    played.hold_joins = true;
+    played.chunk = MIB;
+    begin(&o, 40 * PART, (int64_t)(40 * PART));
+    played_turns(500);
+    assert_int_equal(played.nwrites, UPLOAD_BATCHES * UPLOAD_BATCH_PARTS);
+    assert_int_equal(played_count("join"), 1);
+    played.hold_joins = false;
+    assert_true(played_until(&o.done) && played_rest());
+    fs_request_free(&o.finish);
+    assert_true(o.ok);
+    assert_there(40 * PART);
+    assert_int_equal(played_count("join"), 10);
+}
+
+/* ---- the last step ---- */
+
+static void test_lost_finish(void **state)
+{
+    (void)state;
+    struct owner o;
+    played.lose_finish = 2; /* it never arrived: asked again, done */
+    played.cut_finish = true;
+    run(&o, 10, 10);
+    assert_true(o.ok);
+    assert_int_equal(played_count("put"), 3);
+    assert_there(10);
+    start_over(PART, 64 * MIB);
+    played.lose_finish = 1; /* it arrived: nobody can tell any more */
+    run(&o, 10, 10);
+    assert_false(o.ok);
+    assert_int_equal(o.e.outcome, SG_OUTCOME_UNKNOWN);
+    assert_int_equal(o.e.code, SG_E_UPSTREAM_UNAVAILABLE);
+    assert_there(10);
+    start_over(PART, 64 * MIB);
+    played.lose_finish = 100; /* never an answer: cleared up */
+    played.cut_finish = true;
+    run(&o, 10, 10);
+    assert_false(o.ok);
+    assert_int_equal(o.e.outcome, SG_OUTCOME_UNKNOWN);
+    assert_nothing();
+}
+
+static void test_refused_finish(void **state)
+{
+    (void)state;
+    static const struct {
+        enum sg_wire_fail fail;
+        const char *errno_name;
+        enum sg_code code;
+    } cases[] = {
+        {SG_WF_FILE, "EEXIST", SG_E_FILE_EXISTS},        {SG_WF_FILE, "EACCES", SG_E_PERMISSION_DENIED},
+        {SG_WF_NO_SPACE, "ENOSPC", SG_E_NO_SPACE},       {SG_WF_STALE, "ESTALE", SG_E_PRECONDITION_FAILED},
+        {SG_WF_DIGEST, "EBADMSG", SG_E_DIGEST_MISMATCH}, {SG_WF_ARCHIVE, "-", SG_E_ARCHIVE_REFUSED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct owner o;
+        start_over(PART, 64 * MIB);
+        played.finish_error =
             (struct sg_wire_line){.kind = SG_WIRE_ERROR, .fail = cases[i].fail, .text = "why"};
-        (void)snprintf(fake.commit_error.errno_name, sizeof fake.commit_error.errno_name, "%s",
-                       cases[i].name);
-        assert_non_null(begin(&o, "f", -1, false, false));
-        put_ends(NULL);
-        assert_true(fake_until(&fake, &o.done));
+        (void)snprintf(played.finish_error.errno_name, sizeof played.finish_error.errno_name, "%s",
+                       cases[i].errno_name);
+        run(&o, 10, 10);
+        assert_false(o.ok);
         assert_int_equal(o.e.code, cases[i].code);
         assert_int_equal(o.e.outcome, SG_NOT_STARTED);
-        assert_string_equal(o.e.errno_name, cases[i].name);
         assert_string_equal(o.e.detail, "why");
+        assert_int_equal(played.ncalls, 1); /* who refuses removes what it was given */
+        assert_nothing();
     }
-    fake_turns(&fake, 5);
-    assert_int_equal(fake.calls[V_UNLINK], 0); /* a refused commit clears up by itself */
 }
 
-/* The commit's answer is lost.  It never arrived: asked again, done.  It arrived: nobody can tell any more. */
-static void test_lost_commit(void **state)
+/* ---- bodies that end otherwise ---- */
+
+static void test_bad_ends(void **state)
 {
     (void)state;
-    struct owner o = {.body = "x", .ready = 1}, p = {.body = "x", .ready = 1};
-    fake.lose_commits = 2;
-    assert_non_null(begin(&o, "f", -1, false, false));
-    put_ends(NULL);
-    assert_true(fake_until(&fake, &o.done));
-    assert_true(o.ok);
-    assert_int_equal(fake.calls[V_COMMIT], 3);
-    fake.lose_commits = 1;
-    fake.lose_start = LOST_ARRIVED; /* the fate of lost commits, too */
-    fake.upload_there = true;
-    assert_non_null(begin(&p, "f", -1, false, false));
-    put_ends(NULL);
-    assert_true(fake_until(&fake, &p.done));
-    assert_false(p.ok);
-    assert_int_equal(p.e.outcome, SG_OUTCOME_UNKNOWN);
+    static const struct {
+        uint64_t size;
+        int64_t announced;
+        bool aborted;
+    } cases[] = {
+        {100, 200, false},
+        {200, 100, false},
+        {100, 200, true},
+        {100, -1, true},
+        {0, 1, false},
+        {1, 0, false},
+        {3 * MIB, -1, true},
+        {3 * MIB, 4 * MIB, false},
+        {3 * MIB, 3 * MIB - 1, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct owner o = {.ready = cases[i].size, .abort_at_end = cases[i].aborted};
+        start_over(PART, 64 * MIB);
+        begin(&o, cases[i].size, cases[i].announced);
+        assert_true(played_until(&o.done) && played_rest());
+        fs_request_free(&o.finish);
+        assert_false(o.ok);
+        assert_int_equal(o.e.code, SG_E_BAD_REQUEST);
+        assert_int_equal(o.e.outcome, SG_NOT_STARTED);
+        assert_int_equal(played_count("put"), 0);
+        assert_nothing();
+    }
 }
 
-/* Lost, and then the upstream cannot be reached at all: not "not sent", for the first may have arrived. */
-static void test_lost_then_refused(void **state)
+/* ---- the client leaves ---- */
+
+static void leave(struct owner *o)
 {
-    (void)state;
-    struct owner o = {.body = "x", .ready = 1};
-    fake.lose_commits = 1;
-    fake.refuse_from = 1;
-    assert_non_null(begin(&o, "f", -1, false, false));
-    put_ends(NULL);
-    assert_true(fake_until(&fake, &o.done));
-    assert_int_equal(o.e.code, SG_E_UPSTREAM_UNREACHABLE);
-    assert_int_equal(o.e.outcome, SG_OUTCOME_UNKNOWN);
+    if (o->upload)
+        upload_cancel(o->upload);
+    fs_request_free(&o->finish);
+    o->done = true; /* read and done must not be called any more: read_body looks */
 }
 
-/* Never an answer: unknown after a few tries, and cleared up. */
-static void test_commit_unreachable(void **state)
-{
-    (void)state;
-    struct owner o = {.body = "x", .ready = 1};
-    fake.lose_commits = 1000;
-    assert_non_null(begin(&o, "f", -1, false, false));
-    put_ends(NULL);
-    assert_true(fake_until(&fake, &o.done));
-    assert_int_equal(o.e.outcome, SG_OUTCOME_UNKNOWN);
-    assert_int_equal(fake.calls[V_COMMIT], 3);
-    fake_turns(&fake, 10);
-    assert_int_equal(fake.calls[V_UNLINK], 1);
-    assert_int_equal(o.times, 1);
-}
-
-/* The client leaves: the upload goes, the old file stays; a commit under way is seen through. */
 static void test_cancel(void **state)
 {
     (void)state;
-    struct owner o = {.body = "xyz", .ready = 1}, p = {.body = "x", .ready = 1};
-    struct upload *u = begin(&o, "f", -1, false, false);
-    assert_non_null(u);
-    assert_false(pump());
-    upload_cancel(u);
-    assert_true(put.cancelled);
-    fake_turns(&fake, 5);
-    assert_int_equal(fake.calls[V_UNLINK], 1);
-    assert_int_equal(fake.calls[V_COMMIT], 0);
-    fake.upload_there = true;
-    u = begin(&p, "f", -1, false, false);
-    assert_non_null(u);
-    put_ends(NULL);
-    upload_cancel(u);
-    fake_turns(&fake, 5);
-    assert_int_equal(fake.calls[V_COMMIT], 1);
-    assert_int_equal(fake.cancelled, 0);
-    assert_int_equal(o.times + p.times, 0);
+    bool ended = false;
+    for (int after = 0; !ended; after++) { /* at each turn of its life */
+        struct owner o = {.ready = 5 * PART};
+        bool finishing;
+        start_over(PART, 64 * MIB);
+        played.chunk = 300000;
+        played.faults[0].nth = 2;
+        played.faults[0].fate = FATE_429;
+        begin(&o, 5 * PART, after % 2 ? -1 : (int64_t)(5 * PART));
+        played_turns(after);
+        finishing = played_count("put") > 0;
+        ended = o.times > 0;
+        if (ended) {
+            fs_request_free(&o.finish);
+            continue;
+        }
+        leave(&o);
+        assert_true(played_rest());
+        assert_int_equal(o.times, 0);
+        if (finishing) /* seen through, unheard */
+            assert_there(5 * PART);
+        else
+            assert_nothing();
+    }
 }
 
-static void test_paths(void **state)
+static void test_cancel_amid(void **state)
 {
     (void)state;
-    struct owner o = {.body = "x"};
-    char *longest = malloc(5000);
-    assert_non_null(longest);
-    memset(longest, 'a', 4999);
-    longest[4999] = '\0';
-    assert_null(begin(&o, "", -1, false, false));
-    assert_int_equal(o.e.code, SG_E_INVALID_PATH);
-    assert_null(begin(&o, longest, -1, false, false));
-    assert_int_equal(o.e.code, SG_E_INVALID_PATH);
-    assert_null(begin(&o, "caf\xe9", -1, false, false));
-    assert_int_equal(o.e.code, SG_E_UNSUPPORTED);
-    assert_false(o.done || put.active);
-    free(longest);
+    struct owner o = {.ready = 2000};
+    begin(&o, 5000, 5000); /* while it waits for the client */
+    played_turns(10);
+    leave(&o);
+    assert_true(played_rest());
+    assert_nothing();
+
+    start_over(PART, 64 * MIB);
+    o = (struct owner){.ready = 6 * PART};
+    played.hold_joins = true; /* while parts are joined: they are removed when that has ended */
+    begin(&o, 6 * PART, (int64_t)(6 * PART));
+    played_turns(300);
+    assert_int_equal(played_count("join"), 1);
+    leave(&o);
+    played_turns(10);
+    assert_int_equal(played_count("upload-remove"), 0);
+    played.hold_joins = false;
+    assert_true(played_rest());
+    assert_int_equal(played_count("upload-remove"), 1);
+    assert_nothing();
+
+    start_over(PART, 64 * MIB);
+    o = (struct owner){.ready = 10}; /* in the last step */
+    begin(&o, 10, 10);
+    while (!played_count("put"))
+        played_turns(1);
+    leave(&o);
+    assert_true(played_rest());
+    assert_there(10);
+
+    start_over(PART, 64 * MIB);
+    o = (struct owner){.ready = 10}; /* before anything began */
+    begin(&o, 10, 10);
+    leave(&o);
+    assert_true(played_rest());
+    assert_int_equal(played.nwrites + played.ncalls, 0);
+}
+
+/* ---- memory of all ---- */
+
+/* Many more than there is memory for: each has its turn, parts end early, and all arrive. */
+static void test_exhausted(void **state)
+{
+    (void)state;
+    enum { N = 24 };
+    static struct owner o[N];
+    uint64_t size = PART + PART / 2;
+    start_over(PART, 6 * BLOCK_BYTES);
+    memset(o, 0, sizeof o);
+    for (int i = 0; i < N; i++) {
+        o[i].ready = i % 3 ? size : 0;
+        begin(&o[i], size, i % 2 ? -1 : (int64_t)size);
+    }
+    int left = N;
+    for (int turn = 0; turn < 200000 && left; turn++) {
+        played_turns(1);
+        left = 0;
+        for (int i = 0; i < N; i++) {
+            if (i % 3 == 0 && o[i].ready < size)
+                give(&o[i], 4096);
+            if (o[i].done && o[i].finish.n) {
+                assert_true(o[i].ok);
+                assert_int_equal(o[i].file_size, size);
+                fs_request_free(&o[i].finish);
+            }
+            left += !o[i].done;
+        }
+        assert_true(blocks_in_use(all->blocks) <= 6);
+    }
+    assert_int_equal(left, 0);
+    assert_true(played_rest());
+    assert_there(size);
+    assert_int_equal(blocks_in_use(all->blocks), 0);
+}
+
+/* Some hold all the memory and say nothing: the others wait in order, and go on when it comes back. */
+static void test_waits_in_line(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    static struct owner o[N];
+    start_over(PART, 2 * BLOCK_BYTES);
+    memset(o, 0, sizeof o);
+    for (int i = 0; i < N; i++) {
+        o[i].ready = i < 2 ? 1 : 10;
+        begin(&o[i], 10, 10);
+        played_turns(2);
+    }
+    played_turns(20);
+    for (int i = 2; i < N; i++)
+        assert_int_equal(o[i].at, 0);
+    upload_cancel(o[3].upload); /* one leaves the line */
+    o[3].upload = NULL;
+    give(&o[0], 9);
+    int last = 2;
+    while (!o[5].done) {
+        played_turns(1);
+        for (int i = 2; i < N; i++)
+            if (o[i].at && i > last) {
+                assert_true(i != 3);
+                last = i;
+            }
+        assert_true(!o[5].at || o[4].at);
+        assert_true(!o[4].at || o[2].at);
+    }
+    give(&o[1], 9);
+    assert_true(played_until(&o[1].done) && played_rest());
+    for (int i = 0; i < N; i++) {
+        assert_true(o[i].ok || i == 3);
+        fs_request_free(&o[i].finish);
+    }
+}
+
+/* ---- resumable ones ---- */
+
+static void begin_at(struct owner *o, uint64_t at, uint64_t end, bool finishes)
+{
+    o->size = end;
+    o->at = at;
+    fs_request_begin(&o->finish, "upload-finish");
+    const struct upload_spec s = {.target = {.session_id = "sess-1"},
+                                  .id = "r123",
+                                  .at = at,
+                                  .size = (int64_t)(end - at),
+                                  .read = read_body,
+                                  .finish = finishes ? &o->finish : NULL};
+    o->upload = upload_start(all, &s, on_done, o, &o->e);
+    assert_non_null(o->upload);
+}
+
+static void ends(struct owner *o)
+{
+    assert_true(played_until(&o->done) && played_rest());
+    fs_request_free(&o->finish);
+}
+
+static void test_resumable(void **state)
+{
+    (void)state;
+    uint64_t size = 4 * PART + 9, first = PART + 100;
+    struct owner o = {.ready = first};
+    begin_at(&o, 0, first, false);
+    ends(&o);
+    assert_true(o.ok);
+    assert_int_equal(o.offset, first);
+    assert_int_equal(played_find(".up-r123")->len, first);
+    o = (struct owner){.ready = size};
+    begin_at(&o, first, size, true);
+    ends(&o);
+    assert_true(o.ok);
+    assert_int_equal(o.offset, size);
+    assert_there(size);
+    assert_string_equal(played.calls[played.ncalls - 1], "upload-finish --upload r123 --size 4194313");
+    assert_int_equal(played_count("upload-remove"), 0);
+
+    o = (struct owner){.ready = 10}; /* it goes on elsewhere */
+    begin_at(&o, 7, 10, true);
+    ends(&o);
+    assert_false(o.ok);
+    assert_int_equal(o.e.code, SG_E_UPLOAD_OFFSET);
+    assert_int_equal(o.e.accepted, 0);
+    assert_int_equal(o.offset, 7);
+    assert_int_equal(played_count("upload-finish"), 1);
+
+    start_over(PART, 64 * MIB);
+    o = (struct owner){0}; /* an empty one */
+    begin_at(&o, 0, 0, true);
+    ends(&o);
+    assert_true(o.ok);
+    assert_there(0);
+}
+
+/* The body is cut, or its client leaves: what came is kept, and only then is it told. */
+static void test_resumable_cut(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        struct owner o = {.ready = 2 * PART + 500, .abort_at_end = how == 0};
+        start_over(PART, 64 * MIB);
+        begin_at(&o, 0, how == 0 ? o.ready : 5 * PART, true);
+        if (how == 0)
+            o.upload->size = (int64_t)(5 * PART);
+        while (o.at < o.ready)
+            played_turns(1);
+        played_turns(how == 2 ? 40 : 0);
+        if (how) {
+            upload_cancel(o.upload);
+            assert_true(played_rest());
+            assert_int_equal(o.times, 0);
+        } else {
+            assert_true(played_until(&o.done) && played_rest());
+            assert_int_equal(o.e.code, SG_E_BAD_REQUEST);
+            assert_int_equal(o.offset, 2 * PART + 500);
+        }
+        fs_request_free(&o.finish);
+        const struct played_file *f = played_find(".up-r123");
+        assert_non_null(f);
+        assert_int_equal(f->len, 2 * PART + 500);
+        for (uint64_t i = 0; i < f->len; i++)
+            assert_int_equal(f->data[i], (unsigned char)byte_at(i));
+        assert_int_equal(played_left(), 1);
+        assert_int_equal(played_count("upload-finish"), 0);
+    }
+}
+
+/* A part cannot be sent: what was before it is kept. */
+static void test_resumable_fails(void **state)
+{
+    (void)state;
+    struct owner o = {.ready = 6 * PART};
+    played.faults[0].nth = 3;
+    played.faults[0].fate = FATE_NO_SPACE;
+    begin_at(&o, 0, 6 * PART, true);
+    ends(&o);
+    assert_false(o.ok);
+    assert_int_equal(o.e.code, SG_E_NO_SPACE);
+    assert_int_equal(o.offset, 2 * PART);
+    assert_int_equal(played_find(".up-r123")->len, 2 * PART);
+}
+
+/* Who comes later wins: the first is told when its bytes are safe, and then the second goes on. */
+static void test_settle(void **state)
+{
+    (void)state;
+    struct owner o = {.ready = PART + 10}, other = {0}, third = {0};
+    assert_false(upload_settle(all, "sess-1", "r123", on_quiet, &other));
+    begin_at(&o, 0, 3 * PART, true);
+    assert_false(upload_settle(all, "sess-2", "r123", on_quiet, &other));
+    assert_false(upload_settle(all, "sess-1", "r12", on_quiet, &other));
+    while (o.at < o.ready)
+        played_turns(1);
+    assert_true(upload_settle(all, "sess-1", "r123", on_quiet, &other));
+    assert_true(upload_settle(all, "sess-1", "r123", on_quiet, &third));
+    upload_settle_off(all, &third);
+    assert_int_equal(other.quiet, 0);
+    assert_true(played_until(&o.done) && played_rest());
+    fs_request_free(&o.finish);
+    assert_int_equal(o.e.code, SG_E_OVERLOADED);
+    assert_int_equal(o.offset, PART + 10);
+    assert_int_equal(played_find(".up-r123")->len, PART + 10);
+    played_turns(5);
+    assert_int_equal(other.quiet, 1);
+    assert_int_equal(third.quiet, 0);
+    assert_false(upload_settle(all, "sess-1", "r123", on_quiet, &other));
+}
+
+/* The gateway goes: nobody is called any more. */
+static void test_freed_amid(void **state)
+{
+    (void)state;
+    struct owner o = {.ready = 100}, p = {.ready = 5 * PART};
+    begin(&o, 200, 200);
+    begin(&p, 5 * PART, -1);
+    played_turns(10);
+    upload_cancel(o.upload);
+    upload_cancel(p.upload);
+    start_over(PART, 64 * MIB);
+    fs_request_free(&o.finish);
+    fs_request_free(&p.finish);
+    assert_int_equal(o.times + p.times, 0);
 }
 
 int main(void)
 {
+    sg_log_set_level(SG_LOG_ERROR);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_upload, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_replaced, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_put_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_to_take_away, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_file_errors, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_commit, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lost_then_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_commit_unreachable, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_cancel, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_paths, setup, teardown),
+        TEST(test_one_part),
+        TEST(test_many_parts),
+        TEST(test_streams),
+        TEST(test_memory),
+        TEST(test_cuts),
+        TEST(test_cut_single),
+        TEST(test_cut_while_streaming),
+        TEST(test_given_up),
+        TEST(test_given_up_later),
+        TEST(test_too_large),
+        TEST(test_joins),
+        TEST(test_joins_beside),
+        TEST(test_lost_finish),
+        TEST(test_refused_finish),
+        TEST(test_bad_ends),
+        TEST(test_cancel),
+        TEST(test_cancel_amid),
+        TEST(test_exhausted),
+        TEST(test_waits_in_line),
+        TEST(test_resumable),
+        TEST(test_resumable_cut),
+        TEST(test_resumable_fails),
+        TEST(test_settle),
+        TEST(test_freed_amid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

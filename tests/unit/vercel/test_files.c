@@ -407,6 +407,43 @@ static void test_read_refused_P30(void **state)
     }
 }
 
+/* P31: a full disk is told as what it is, whatever its status, and nobody tries again. */
+static void test_write_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        const char *message;
+        enum sg_code code;
+    } cases[] = {
+        {500, "cannot write '/x': No space left on device", SG_E_NO_SPACE},
+        {400, "write /x: ENOSPC", SG_E_NO_SPACE},
+        {500, "Disk quota exceeded", SG_E_NO_SPACE},
+        {500, "other", SG_E_UPSTREAM_UNAVAILABLE},
+        {413, "too large", SG_E_UPSTREAM_REJECTED},
+        {429, "the quota is exceeded", SG_E_UPSTREAM_RATE_LIMITED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char answer[256];
+        struct upload_seen u = {.answer = answer, .status = cases[i].status};
+        struct fixture f;
+        struct outcome o = {.f = &f, .source = {.data = "x", .len = 1, .step = 1}};
+        const struct vercel_file_write w = {
+            .session_id = "sbx_1", .path = "/x", .mode = 0600, .size = 1, .read = read_outcome};
+        struct sg_error e;
+        snprintf(answer, sizeof answer, "{\"error\":{\"code\":\"oops\",\"message\":\"%s\"}}",
+                 cases[i].message);
+        fixture_open(&f, play_upload, &u, NULL);
+        o.call = vercel_file_write_start(f.client, &w, on_done, &o, &e);
+        wait_done(&f, &o);
+        assert_true(o.failed);
+        assert_int_equal(o.error.code, cases[i].code);
+        assert_int_equal(o.error.upstream_status, cases[i].status);
+        fixture_close(&f);
+        free(u.body);
+    }
+}
+
 static void test_mkdir(void **state)
 {
     (void)state;
@@ -437,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_read_P29),
         cmocka_unit_test(test_read_refused_P30),
         cmocka_unit_test(test_mkdir),
+        cmocka_unit_test(test_write_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
