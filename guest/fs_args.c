@@ -67,7 +67,7 @@ static const struct option options[] = {
     {"--if-match", TAGS, PUTS | BIT(FS_REMOVE), 0, 1, AT(if_match), 0},
     {"--unless", TAGS, PUTS | BIT(FS_FETCH), 0, 0, AT(unless), 0},
     {"--digest", TEXT, PUTS | BIT(FS_UPLOAD_FINISH), 0, 0, AT(digest), 0},
-    {"--size", NUMBER, FROMS, 0, INT64_MAX, AT(size), AT(has_size)},
+    {"--size", NUMBER, FROMS | BIT(FS_JOIN), 0, INT64_MAX, AT(size), AT(has_size)},
     {"--size", NUMBER, BIT(FS_UPLOAD_FINISH), BIT(FS_UPLOAD_FINISH), INT64_MAX, AT(size), AT(has_size)},
     {"--stage", STAGE, DOWNS | BIT(FS_DROP), BIT(FS_DROP), 0, AT(stage), 0},
     {"--drop", STAGE, DOWNS | BIT(FS_DROP), 0, 0, AT(drop), 0},

@@ -73,7 +73,7 @@ struct fs_args {
     uint64_t offset;      /* read, append */
     uint64_t tail;        /* read: so many bytes before the end */
     uint64_t uid, gid;    /* chown; UINT32_MAX: as it is */
-    uint64_t size;        /* truncate; put: it has to be so long */
+    uint64_t size;        /* truncate; put, append, untar: it has to be so long; join: no further than that */
     uint64_t from, count; /* lines: 1, 1000; grep's from: 0 */
     uint64_t max_matches, max_line, max_bytes, context; /* 1000, 4096, 1 MiB, 0 */
     int64_t atime_ns, mtime_ns;

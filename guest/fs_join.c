@@ -202,6 +202,13 @@ static bool rename_first(struct join *j)
     return true;
 }
 
+/* What lies behind the end that was asked for may be half a part: an attempt that was cut. */
+static bool is_beyond(const struct join *j, uint64_t offset)
+{
+    const struct fs_args *a = j->fs->a;
+    return a->has_size && offset >= a->size && offset > a->offset;
+}
+
 static bool join(struct join *j)
 {
     uint64_t from = j->fs->a->offset;
@@ -221,6 +228,8 @@ static bool join(struct join *j)
         joined = rename_first(j);
     for (i += joined; i < j->n; i++) {
         bool goes_on;
+        if (is_beyond(j, j->parts[i]))
+            break;
         if (!join_part(j, j->parts[i], &goes_on))
             return false;
         if (!goes_on)

@@ -272,7 +272,7 @@ def test_bad_requests_send_nothing(api, box, files, emulator):
         files.refused("POST", "move", 422, "invalid_path", body={"to": "f"})
         files.refused("POST", "mkdir", 422, "unknown_field", body={"path": "f", "recursive": True})
         files.refused("POST", "mkdir", 422, "unknown_field", body={"path": "f"}, path="g")
-        api.refused("DELETE", files.base + "/content", 422, "unsupported", params={"path": "f"}, headers={"If-Match": '"x"'})
+        api.refused("DELETE", files.base + "/content", 412, "precondition_failed", params={"path": "f"}, headers={"If-Match": '"x"'})
     assert len(calls) == 0
 
 

@@ -109,8 +109,14 @@ def test_bad_requests_send_nothing(api, box, emulator):
         api.refused("PUT", path, 422, "invalid_field", params={"path": "f", "mode": "9"}, data=b"x")
         api.refused("PUT", path, 422, "invalid_field", params={"path": "f", "parents": "yes"}, data=b"x")
         api.refused("PUT", path, 422, "unknown_field", params={"path": "f", "owner": "root"}, data=b"x")
-        api.refused("PUT", path, 411, "length_required", params={"path": "f"}, data=iter([b"chunked"]))
-        api.refused("PUT", path, 422, "unsupported", params={"path": "f"}, data=b"x", headers={"If-None-Match": '"etag"'})
+        for headers, status, code in [({"If-None-Match": "etag"}, 422, "invalid_field"), ({"If-Match": '"a" "b"'}, 422, "invalid_field"),
+                                      ({"If-Match": '"not-one-of-ours"'}, 412, "precondition_failed"),
+                                      ({"If-Unmodified-Since": "Mon, 30 Nov 2026 12:00:00 GMT"}, 422, "unsupported"),
+                                      ({"Content-Range": "bytes 0-0/2"}, 422, "unsupported"),
+                                      ({"Content-Encoding": "gzip"}, 415, "unsupported_media_type"),
+                                      ({"Content-Digest": "sha-256=:AAAA:"}, 422, "invalid_field"),
+                                      ({"Content-Digest": "sha-512=x"}, 422, "invalid_field")]:
+            api.refused("PUT", path, status, code, params={"path": "f"}, data=b"x", headers=headers)
     assert len(calls) == 0
     api.refused("GET", path, 404, "file_not_found", params={"path": "f"})
 
