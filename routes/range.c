@@ -16,6 +16,15 @@ static bool number(const char **p, uint64_t *out)
     return *p > start;
 }
 
+/* Of digits of any number. */
+static bool is_less(const char *a, const char *b)
+{
+    a += strspn(a, "0");
+    b += strspn(b, "0");
+    size_t n = strspn(a, "0123456789"), m = strspn(b, "0123456789");
+    return n != m ? n < m : memcmp(a, b, n) < 0;
+}
+
 bool range_parse(const char *header, struct byte_range *out)
 {
     if (!header || strncasecmp(header, "bytes=", 6) != 0)
@@ -29,9 +38,13 @@ bool range_parse(const char *header, struct byte_range *out)
         if (!number(&p, &out->first))
             return false;
     } else {
+        const char *first = p;
         if (!number(&p, &out->first) || *p++ != '-')
             return false;
-        if (*p >= '0' && *p <= '9' && (!number(&p, &out->last) || out->last < out->first))
+        const char *last = p;
+        if (!number(&p, &out->last))
+            out->last = UINT64_MAX; /* to the end */
+        else if (is_less(last, first))
             return false;
     }
     return p[strspn(p, " \t")] == '\0';

@@ -49,11 +49,19 @@ static bool on_data(void *arg, const char *data, size_t len)
     return true;
 }
 
+static void vanished(struct download *d)
+{
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_UPSTREAM_UNAVAILABLE, SG_FINISHED,
+                  "what the helper put aside in the sandbox is gone");
+    damaged(d, &e);
+}
+
 /* Only this part is read again. */
 void download_read_failed(struct download *d, const struct sg_error *e)
 {
     if (e->code == SG_E_FILE_NOT_FOUND)
-        damaged(d, e);
+        vanished(d);
     else if (download_later(d, e, &d->read_tries, DOWNLOAD_TRIES, &d->read_later))
         download_step(d);
     else

@@ -11,10 +11,27 @@
 static void ignores_what_is_not_one_byte_range(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        NULL,        "",          "bytes",     "bytes=",       "bytes=-",    "bytes=a-b",
-        "bytes=1",   "bytes=5-4", "lines=0-1", "bytes=0-1,3-", "bytes=0-1x", "bytes=0--1",
-        "bytes=-1-", "bytes=--1", "bytes= ",   "bytes 0-1/2",  "bytes=+1-2", "bytes=1- 2"};
+    static const char *const bad[] = {NULL,
+                                      "",
+                                      "bytes",
+                                      "bytes=",
+                                      "bytes=-",
+                                      "bytes=a-b",
+                                      "bytes=1",
+                                      "bytes=5-4",
+                                      "lines=0-1",
+                                      "bytes=0-1,3-",
+                                      "bytes=0-1x",
+                                      "bytes=0--1",
+                                      "bytes=-1-",
+                                      "bytes=--1",
+                                      "bytes= ",
+                                      "bytes 0-1/2",
+                                      "bytes=+1-2",
+                                      "bytes=1- 2",
+                                      "bytes=18446744073709551616-18446744073709551615",
+                                      "bytes=0010-9",
+                                      "bytes=99999999999999999999999-5"};
     struct byte_range r;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(range_parse(bad[i], &r));
@@ -43,6 +60,8 @@ static void resolves(void **state)
     check("bytes=5-99999999999999999999999", 10, RANGE_PART, 5, 5);
     check("bytes=-3", 10, RANGE_PART, 7, 3);
     check("bytes=-99999999999999999999999", 10, RANGE_PART, 0, 10);
+    check("bytes=0009-00000000000000000000000009", 10, RANGE_PART, 9, 1);
+    check("bytes=99999999999999999999998-99999999999999999999999", 10, RANGE_OUTSIDE, 0, 0);
     check("bytes=10-", 10, RANGE_OUTSIDE, 0, 0);
     check("bytes=99999999999999999999999-", 10, RANGE_OUTSIDE, 0, 0);
     check("bytes=0-", 0, RANGE_OUTSIDE, 0, 0);

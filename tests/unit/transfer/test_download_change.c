@@ -245,7 +245,7 @@ static void test_archive(void **state)
         assert_true(step());
     unstage_all();
     run();
-    check_fails(SG_E_FILE_NOT_FOUND);
+    check_fails(SG_E_UPSTREAM_UNAVAILABLE);
 }
 
 /* ---- who asked leaves ---- */
