@@ -29,8 +29,9 @@ def free_port():
 class Stack:
     """Emulator, gateway and nginx, with one sandbox in it."""
 
-    def __init__(self, work):
+    def __init__(self, work, *emulator_options):
         self.work, self.children = pathlib.Path(work), []
+        self.work.mkdir(exist_ok=True)
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
         subprocess.run(["ninja", "-C", BUILD, "bench/wsload", "bench/lws_server"], check=True,
@@ -39,8 +40,8 @@ class Stack:
         subprocess.run([ROOT / "emulator/base/make-base", tar], check=True)
         state = self.work / "state"
         subprocess.run([EMULATOR, "import-base", "--state", state, tar], check=True, stderr=subprocess.DEVNULL)
-        emu = self.start([EMULATOR, "--listen", "127.0.0.1:0", "--state", state, "--json"], "emulator",
-                         stdout=subprocess.PIPE)
+        emu = self.start([EMULATOR, "--listen", "127.0.0.1:0", "--state", state, "--json",
+                          *emulator_options], "emulator", stdout=subprocess.PIPE)
         ready = json.loads(emu.stdout.readline())
         self.emulator, self.emulator_token = ready["url"].split("//")[1].rstrip("/"), ready["token"]
         tokens = self.work / "tokens"

@@ -1,6 +1,8 @@
 """Upstream calls are counted: each costs latency, rate limit and money."""
 import pytest
 
+from client import Client
+
 
 @pytest.fixture
 def warm(api, box):
@@ -38,13 +40,72 @@ def test_output_is_one_call(api, warm, emulator):
     assert calls.seen() == [("POST", "cmd")]
 
 
-def test_file_read_is_one_call_and_write_two(api, warm, emulator):
+def test_a_small_file_is_one_call_to_read_and_two_to_write(api, warm, emulator):
+    data = bytes(range(256)) * 512  # 128 KiB
     with emulator.calls() as calls:
-        api.put(warm, "f", b"x")
+        api.put(warm, "f", data)
     assert len(calls) == 2, calls.seen()
     with emulator.calls() as calls:
-        assert api.file(warm, "f") == b"x"
+        assert api.file(warm, "f") == data
     assert calls.seen() == [("POST", "cmd")]
+    content = f"/v1/sandboxes/{warm}/files/content"
+    with emulator.calls() as calls:
+        head = api.ok("HEAD", content, params={"path": "f"})
+    assert calls.seen() == [("POST", "cmd")] and head.headers["Content-Length"] == str(len(data))
+    for headers, status in (({"Range": "bytes=5-9"}, 206), ({"If-None-Match": head.headers["ETag"]}, 304)):
+        with emulator.calls() as calls:
+            api.ok("GET", content, status, params={"path": "f"}, headers=headers)
+        assert calls.seen() == [("POST", "cmd")], headers
+
+
+def test_a_large_file_is_two_calls_a_part_and_one_to_clear_up(own_gateway, emulator):
+    """One puts a part aside, one reads it; the next part is put aside meanwhile."""
+    part = 256 * 1024
+    api = Client(own_gateway(FILES_DOWNLOAD_PART_BYTES=part))
+    box = api.sandbox()
+    try:
+        for size in (part // 2 + 1, part, 4 * part, 4 * part + 1):
+            data = (b"0123456789abcde\n" * (size // 16 + 1))[:size]
+            api.put(box, "f", data)
+            with emulator.calls() as calls:
+                assert api.file(box, "f") == data
+            parts, seen = -(-size // part), calls.seen()
+            assert parts - 1 <= seen.count(("POST", "read")) <= parts, (size, seen)  # a short rest comes with the answer
+            assert len(calls) <= 2 * parts + 1, (size, seen)
+    finally:
+        api.clean_up()
+
+
+def test_an_operation_on_files_is_one_call(api, warm, emulator):
+    base = f"/v1/sandboxes/{warm}/files"
+    api.run(warm, shell="mkdir d; echo x > d/f; ln -s f d/l; mkdir d/t; echo y > d/t/g")
+    gets = [("", {"path": "d"}), ("/stat", {"path": "d/f"}), ("/exists", {"path": "d/f"}), ("/readlink", {"path": "d/l"}),
+            ("/realpath", {"path": "d/l"}), ("/glob", {"path": "d", "pattern": "**"}), ("/grep", {"path": "d", "pattern": "x"}),
+            ("/text", {"path": "d/f"})]
+    for what, query in gets:
+        with emulator.calls() as calls:
+            api.ok("GET", base + what, params=query)
+        assert calls.seen() == [("POST", "cmd")], what
+    posts = [("mkdir", {"path": "d/a/b", "parents": True}, 201), ("copy", {"path": "d/t", "to": "d/u", "recursive": True}, 204),
+             ("move", {"path": "d/u", "to": "d/v"}, 204), ("symlink", {"path": "d/m", "target": "f"}, 201),
+             ("link", {"path": "d/f", "to": "d/h"}, 201), ("chmod", {"path": "d", "mode": "755", "recursive": True}, 204),
+             ("truncate", {"path": "d/f", "size": 1}, 204), ("utimes", {"path": "d/f"}, 204), ("mktemp", {"path": "d"}, 201)]
+    for what, body, status in posts:
+        with emulator.calls() as calls:
+            api.ok("POST", f"{base}/{what}", status, json=body)
+        assert calls.seen() == [("POST", "cmd")], what
+    for what, query in (("/content", {"path": "d/f"}), ("", {"path": "d", "recursive": "true"})):
+        with emulator.calls() as calls:
+            api.ok("DELETE", base + what, 204, params=query)
+        assert calls.seen() == [("POST", "cmd")], what
+
+
+def test_ten_thousand_names_are_one_call(api, warm, emulator):
+    api.run(warm, shell="mkdir big && cd big && seq -f 'name-%05g' 1 10000 | xargs touch")
+    with emulator.calls() as calls:
+        page = api.ok("GET", f"/v1/sandboxes/{warm}/files", params={"path": "big", "limit": 10000}).json()
+    assert calls.seen() == [("POST", "cmd")]
+    assert [i["name"] for i in page["items"]] == [f"name-{i:05}" for i in range(1, 10001)] and page["next_cursor"] is None
 
 
 def test_sandbox_calls(api, emulator):

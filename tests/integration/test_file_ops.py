@@ -101,15 +101,6 @@ def test_list_pages_in_the_order_of_bytes_C8(api, box, files):
     assert (types["A"], types["f1"], types["z"]) == (("directory", None), ("file", None), ("symlink", "f1"))
 
 
-def test_ten_thousand_entries_are_one_upstream_call(api, box, files, emulator):
-    api.run(box, shell="mkdir big && cd big && seq -f 'name-%05g' 1 10000 | xargs touch")
-    with emulator.calls() as calls:
-        page = files.get(path="big", limit=10000)
-    assert len(calls) == 1
-    assert [i["name"] for i in page["items"]] == [f"name-{i:05}" for i in range(1, 10001)]
-    assert page["next_cursor"] is None
-
-
 def test_stat_tells_what_stat_tells_C8(api, box, files):
     api.put(box, "f", b"hello", mode="640")
     api.run(box, shell="ln f g; ln -s f l; mkfifo p; touch -d '1999-12-31T23:59:59.123456789Z' f")
