@@ -216,7 +216,7 @@ static bool real(const struct moment *m)
 
 bool condition_date_parse(const char *text, int64_t now_s, int64_t *s)
 {
-    char trimmed[48];
+    char trimmed[48] = "";
     struct moment m = {0};
     text = skip_blank(text);
     size_t n = strlen(text);

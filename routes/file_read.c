@@ -143,11 +143,15 @@ static bool send_head(struct file_read *r)
 
 /* ---- what the file is ---- */
 
+/* Without a body, and yet with the length that it would have. */
 static void not_modified(struct file_read *r)
 {
     act_settled(&r->act);
     set_validators(r);
-    ex_answer_empty(r->act.ex, 304);
+    struct ex_stream *out =
+        ex_stream_begin(r->act.ex, 304, NULL, (int64_t)r->file.size, NULL, on_stream_gone, r);
+    if (out)
+        ex_stream_end(out);
     read_free(r);
 }
 

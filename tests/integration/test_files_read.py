@@ -379,6 +379,7 @@ def test_a_tag_in_the_second_line_of_the_header(filed, gateway):
                      f"If-None-Match: \"a\"\r\nIf-None-Match: {own}\r\n\r\n".encode())
         answer = b"".join(iter(lambda: peer.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 304 ") and answer.endswith(b"\r\n\r\n")
+    assert b"content-length: 10000\r\n" in answer.lower(), "as long as it would be"
 
 
 def test_every_change_is_another_tag(api, box):
