@@ -155,8 +155,7 @@ static bool extract(struct untar *u, bool *late)
     return untar_finish_directories(u, late);
 }
 
-/* *more: it goes on at the cursor that was printed. */
-static bool untar(struct untar *u, bool *more)
+bool untar_run(struct untar *u, bool *more)
 {
     uint32_t seed = 0;
     if (!open_archive(u))
@@ -173,6 +172,13 @@ static bool untar(struct untar *u, bool *more)
         return guest_failed(u->fs->f, SG_WF_USAGE, 0, "bad value of --cursor");
     u->extracting = true;
     return make_target(u) && extract(u, more) && is_unchanged(u);
+}
+
+void untar_close(struct untar *u)
+{
+    untar_place_close(u);
+    fs_close(u->dir);
+    untar_names_free(&u->names);
 }
 
 /* Whether nobody else extracts it now. */
@@ -196,7 +202,7 @@ bool fs_untar(struct fs *fs)
         u->fs = fs;
         u->archive = archive;
         u->dir = u->parent = -1;
-        ok = untar(u, &more);
+        ok = untar_run(u, &more);
         if (ok && more) {
             print_cursor(u);
             out_kind(SG_WIRE_MORE, NULL);
@@ -208,9 +214,7 @@ bool fs_untar(struct fs *fs)
             snprintf(word, sizeof word, "files:%" PRIu64, u->done);
             out_kind(SG_WIRE_OK, word);
         }
-        untar_place_close(u);
-        fs_close(u->dir);
-        untar_names_free(&u->names);
+        untar_close(u);
     }
     fs_close(archive);
     free(u);

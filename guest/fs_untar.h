@@ -31,6 +31,11 @@ struct untar {
     struct tar_source source;
 };
 
+/* Extracts u->archive to what u->fs->a->path names; the rest of u is zero, and its descriptors -1.  *more: the time is
+ * over, and it goes on at u->at.  u is to be closed in any case. */
+bool untar_run(struct untar *u, bool *more);
+void untar_close(struct untar *u); /* but for its archive */
+
 /* What is wrong with an entry of this name (as it is in the archive; ""), always false. */
 bool untar_refused(struct untar *u, const char *name, const char *wrong);
 /* Likewise, of something that failed with errno: in the second pass it says how much was done. */

@@ -365,7 +365,7 @@ static bool has_sum(const unsigned char *h)
 static const char *header_name(struct tar_reader *r, const unsigned char *h)
 {
     static const char hidden[] = "a name with NUL in it";
-    size_t prefix = 0, len;
+    size_t prefix = 0, len = 0;
     bool posix = memcmp(h + MAGIC, "ustar\0", 6) == 0;
     if (posix && !read_text(h + PREFIX, PREFIX_LEN, r->name, &prefix))
         return hidden;
