@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -139,7 +138,7 @@ static bool extract(struct untar *u, bool *late)
     tar_source_open(&u->source, u->archive, (uint64_t)u->facts.st_size);
     tar_source_go_on(&u->source, &u->reader, u->at);
     for (bool any = false; !u->left; any = true) {
-        *late = any && guest_now_ms() >= u->fs->deadline_ms;
+        *late = any && guest_now_ms() >= u->deadline_ms;
         if (*late)
             return true;
         step = tar_source_next(&u->source);
@@ -181,11 +180,13 @@ void untar_close(struct untar *u)
     untar_names_free(&u->names);
 }
 
-/* Whether nobody else extracts it now. */
+/* An earlier call may be at it still, its answer lost; and then it is done. */
 static bool lock(struct fs *fs, int archive)
 {
-    return flock(archive, LOCK_EX | LOCK_NB) == 0 ||
-           fs_refused(fs, errno == EWOULDBLOCK ? EAGAIN : errno, "the archive is being extracted");
+    struct stat st;
+    if (!fs_lock(fs, archive, UINT64_MAX) || fstat(archive, &st))
+        return fs_failed(fs, "the archive is being extracted");
+    return st.st_nlink > 0 || fs_refused(fs, ENOENT, "the upload");
 }
 
 bool fs_untar(struct fs *fs)
@@ -201,6 +202,7 @@ bool fs_untar(struct fs *fs)
     if (archive >= 0 && lock(fs, archive)) {
         u->fs = fs;
         u->archive = archive;
+        u->deadline_ms = guest_now_ms() + guest_life_ms() / 2;
         u->dir = u->parent = -1;
         ok = untar_run(u, &more);
         if (ok && more) {

@@ -12,8 +12,9 @@
 struct untar {
     struct fs *fs;
     int archive;
-    struct stat facts; /* of it, as it was opened */
-    int dir;           /* the target; -1: it is not there */
+    struct stat facts;    /* of it, as it was opened */
+    uint64_t deadline_ms; /* of this call: guest_now_ms */
+    int dir;              /* the target; -1: it is not there */
     char dir_real[FS_PATH_MAX + 1];
     struct untar_names names;
     uint64_t entries; /* of the whole archive */

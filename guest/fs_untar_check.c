@@ -235,7 +235,7 @@ enum { CHECK_MS = 60 * 1000 }; /* beyond the deadline of extracting, which goes 
 
 static bool is_late(struct untar *u)
 {
-    if (guest_now_ms() <= u->fs->deadline_ms + CHECK_MS)
+    if (guest_now_ms() <= u->deadline_ms + CHECK_MS)
         return false;
     (void)fs_refused(u->fs, ETIMEDOUT, "the archive is too long to be looked through");
     return true;

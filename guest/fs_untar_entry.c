@@ -199,7 +199,7 @@ bool untar_finish_directories(struct untar *u, bool *late)
         uint32_t d = u->names.nodes[node].directory;
         if (!d || !untar_names_path(&u->names, node, path, sizeof path))
             continue;
-        if (any && guest_now_ms() >= u->fs->deadline_ms) {
+        if (any && guest_now_ms() >= u->deadline_ms) {
             u->left = node;
             *late = true;
             return true;

@@ -135,9 +135,7 @@ static void extract(struct untar *u, unsigned how)
     struct fs_args a = {
         .path = how & MADE ? made : here, .parents = true, .root = how & CONFINED ? root : NULL};
     struct guest_fail f = {.code = SG_WF_INTERNAL};
-    struct fs fs = {.a = &a, .f = &f, .root = -1, .deadline_ms = how & IN_STEPS ? 0 : UINT64_MAX / 2};
-    if (how & IN_STEPS)
-        fs.deadline_ms = guest_now_ms();
+    struct fs fs = {.a = &a, .f = &f, .root = -1};
     check(fs_confine(&fs));
     bool more = true;
     for (int calls = 0; more && calls < 10000; calls++) {
@@ -146,6 +144,7 @@ static void extract(struct untar *u, unsigned how)
         memset(u, 0, sizeof *u);
         u->fs = &fs;
         u->archive = archive;
+        u->deadline_ms = guest_now_ms() + (how & IN_STEPS ? 0 : 1000000);
         u->dir = u->parent = -1;
         u->at = at;
         u->done = done;

@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { NOBODY = 65534 };
@@ -627,16 +628,51 @@ static void refuses_foreign_cursors(void **state)
     tarball_free(&ball);
 }
 
+struct holder {
+    int fd;
+    bool removes;
+};
+
+static void *let_go(void *arg)
+{
+    const struct holder *h = arg;
+    struct timespec t = {.tv_nsec = 50000000}; /* it does not wait for us to be early */
+    nanosleep(&t, NULL);
+    if (h->removes)
+        (void)unlink(path_in(root, ".up-1"));
+    close(h->fd);
+    return NULL;
+}
+
+/* Who asks again waits for the call before, which may have done it all. */
 static void one_at_a_time(void **state)
 {
     (void)state;
+    char *dir = fresh("t");
+    for (int i = 0; i < 2; i++) {
+        MEMBER(&ball, .name = "x", .data = "x");
+        tarball_end(&ball);
+        (void)upload_ball();
+        struct holder h = {.fd = open(path_in(root, ".up-1"), O_RDONLY | O_CLOEXEC), .removes = i == 1};
+        assert_true(h.fd >= 0 && flock(h.fd, LOCK_EX) == 0);
+        pthread_t t;
+        assert_int_equal(pthread_create(&t, NULL, let_go, &h), 0);
+        const struct fs_reply *r = fs("untar", "--from", ".up-1", "--path", dir, NULL);
+        assert_int_equal(pthread_join(t, NULL), 0);
+        if (i == 0)
+            fs_is_done(r, "files:1");
+        else
+            fs_fails(r, "ENOENT");
+    }
+    /* not for ever */
     MEMBER(&ball, .name = "x", .data = "x");
     tarball_end(&ball);
-    char *dir = fresh("t");
     (void)upload_ball();
     int fd = open(path_in(root, ".up-1"), O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
-    fs_fails(fs("untar", "--from", ".up-1", "--path", dir, NULL), "EAGAIN");
+    assert_int_equal(setenv("SANDGATE_GUEST_LIFE_MS", "20", 1), 0);
+    fs_fails(fs("untar", "--from", ".up-1", "--path", dir, NULL), "ETIMEDOUT");
+    assert_int_equal(unsetenv("SANDGATE_GUEST_LIFE_MS"), 0);
     close(fd);
     fs_is_done(fs("untar", "--from", ".up-1", "--path", dir, NULL), "files:1");
 }
