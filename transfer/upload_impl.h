@@ -95,6 +95,7 @@ struct upload {
 
     struct fs_request request; /* of the call: join, finish or removal */
     struct fs_call *call;
+    bool began; /* finish said that it goes on: part of it is done */
     char from[sizeof ".up-" + UPLOAD_ID_MAX + 1 + UPLOAD_NONCE + 24]; /* what finish is given */
 
     struct sg_timer *kick, *clock; /* step(); backoff and ticks */

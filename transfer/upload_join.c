@@ -92,12 +92,16 @@ void upload_join_next(struct upload *u)
 
 /* ---- what it came for ---- */
 
-static void repeat(struct fs_request *to, const struct fs_request *from)
+/* All but the option `without` and its value. */
+static void repeat(struct fs_request *to, const struct fs_request *from, const char *without)
 {
     *to = (struct fs_request){.reads = from->reads, .again = true, .parts = from->parts, .sudo = from->sudo};
     to->failed = from->failed;
     for (size_t i = 0; i < from->n; i++)
-        fs_request_flag(to, from->args[i]);
+        if (without && !strcmp(from->args[i], without))
+            i++;
+        else
+            fs_request_flag(to, from->args[i]);
 }
 
 static void add_source(struct upload *u)
@@ -135,11 +139,30 @@ static void failed_at_last(struct upload *u, const struct sg_error *e)
                       "the answer to the last step was lost; it was either done whole or not at all");
     if (own.outcome == SG_NOT_SENT)
         own.outcome = SG_NOT_STARTED;
+    if (u->began && own.outcome == SG_NOT_STARTED)
+        own.outcome = SG_OUTCOME_UNKNOWN;
     upload_tell(u, NULL, &own);
     if (u->resumable || !there || upload_session_is_over(&own))
         upload_over(u);
     else
         upload_clear(u);
+}
+
+static void finish_from(struct upload *u, const char *cursor, size_t len);
+
+/* It takes longer than one call may: its answer says where the next one goes on. */
+static void go_on(struct upload *u, const struct fs_answer *a)
+{
+    struct sg_error e;
+    const struct fs_item *last = a->n ? &a->items[a->n - 1] : NULL;
+    u->began = true;
+    if (last && last->kind == SG_WIRE_NAME) {
+        finish_from(u, a->bytes + last->name, last->name_len);
+        return;
+    }
+    (void)sg_fail(&e, SG_E_UPSTREAM_BAD_RESPONSE, SG_OUTCOME_UNKNOWN,
+                  "the helper in the sandbox does not say where it goes on");
+    failed_at_last(u, &e);
 }
 
 static void on_finished(void *arg, const struct fs_answer *a, const struct sg_error *e)
@@ -150,6 +173,10 @@ static void on_finished(void *arg, const struct fs_answer *a, const struct sg_er
         failed_at_last(u, e);
         return;
     }
+    if (a->more) {
+        go_on(u, a);
+        return;
+    }
     upload_tell(u, a, NULL);
     if (u->dirty && !u->resumable)
         upload_clear(u);
@@ -157,15 +184,28 @@ static void on_finished(void *arg, const struct fs_answer *a, const struct sg_er
         upload_over(u);
 }
 
-void upload_finish(struct upload *u)
+static void finish_from(struct upload *u, const char *cursor, size_t len)
 {
+    struct fs_request before = u->request;
     struct sg_error e;
-    u->phase = UPLOAD_ENDS;
-    repeat(&u->request, u->finish);
-    add_source(u);
+    if (u->began) /* the owner may be gone, and its request with it */
+        repeat(&u->request, &before, "--cursor");
+    else
+        repeat(&u->request, u->finish, NULL);
+    if (!u->began)
+        add_source(u);
+    if (len)
+        fs_request_bytes(&u->request, "--cursor", cursor, len);
+    fs_request_free(&before);
     u->call = call(u, on_finished, &e);
     if (!u->call)
         failed_at_last(u, &e);
+}
+
+void upload_finish(struct upload *u)
+{
+    u->phase = UPLOAD_ENDS;
+    finish_from(u, NULL, 0);
 }
 
 /* ---- what is left behind: tried once, nobody waits for it ---- */

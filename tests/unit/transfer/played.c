@@ -422,6 +422,13 @@ static void on_call(struct sg_task *task)
         lost = one_of(&played.lose_join);
     } else if (!strcmp(c->args[2], "upload-remove")) {
         l = sweep(c);
+    } else if (played.more_finish > 0 && !played.lose_finish) {
+        struct sg_wire_line at = {.kind = SG_WIRE_NAME};
+        char text[16];
+        at.name_len = (size_t)snprintf(text, sizeof text, "c%d", played.more_finish--);
+        at.name = (const unsigned char *)text;
+        (void)c->ev.on_line(c->arg, &at);
+        l = (struct sg_wire_line){.kind = SG_WIRE_MORE};
     } else {
         lost = one_of(&played.lose_finish);
         if (!lost || !played.cut_finish)

@@ -55,6 +55,7 @@ struct played {
     int lose_join, refuse_join,
         lose_finish;                  /* so many answers are lost, after it was done; or nothing was sent */
     bool cut_finish;                  /* and not done either */
+    int more_finish;                  /* so many of its answers say that it goes on */
     struct sg_wire_line finish_error; /* kind set: what the guest says */
     bool join_no_space;
     bool hold_joins; /* they are not answered until this is false */

@@ -175,6 +175,14 @@ static uint64_t offset_of(const struct played_write *w)
     return dot ? strtoull(dot + 1, NULL, 10) : UINT64_MAX;
 }
 
+static void leave(struct owner *o)
+{
+    if (o->upload)
+        upload_cancel(o->upload);
+    fs_request_free(&o->finish);
+    o->done = true; /* read and done must not be called any more: read_body looks */
+}
+
 /* ---- whole ---- */
 
 /* Two calls for what fits one part; names that nobody else has. */
@@ -492,6 +500,39 @@ static void test_lost_finish(void **state)
     assert_nothing();
 }
 
+/* One that takes longer than a call may goes on where it was. */
+static void test_long_finish(void **state)
+{
+    (void)state;
+    struct owner o;
+    played.more_finish = 2;
+    run(&o, 10, 10);
+    assert_true(o.ok);
+    assert_int_equal(o.times, 1);
+    assert_int_equal(played_count("put"), 3);
+    assert_null(strstr(played.calls[0], "--cursor"));
+    assert_non_null(strstr(played.calls[1], "--size 10 --cursor YzI="));
+    assert_null(strstr(played.calls[2], "YzI="));
+    assert_non_null(strstr(played.calls[2], "--cursor YzE="));
+    assert_there(10);
+    start_over(PART, 64 * MIB);
+    o = (struct owner){.ready = 10}; /* also when nobody hears it any more */
+    played.more_finish = 3;
+    begin(&o, 10, 10);
+    while (!played_count("put"))
+        played_turns(1);
+    leave(&o);
+    assert_true(played_rest());
+    assert_there(10);
+    start_over(PART, 64 * MIB);
+    played.more_finish = 1; /* part of it is done when it fails */
+    played.finish_error =
+        (struct sg_wire_line){.kind = SG_WIRE_ERROR, .fail = SG_WF_FILE, .errno_name = "EACCES"};
+    run(&o, 10, 10);
+    assert_int_equal(o.e.code, SG_E_PERMISSION_DENIED);
+    assert_int_equal(o.e.outcome, SG_OUTCOME_UNKNOWN);
+}
+
 static void test_refused_finish(void **state)
 {
     (void)state;
@@ -556,14 +597,6 @@ static void test_bad_ends(void **state)
 }
 
 /* ---- the client leaves ---- */
-
-static void leave(struct owner *o)
-{
-    if (o->upload)
-        upload_cancel(o->upload);
-    fs_request_free(&o->finish);
-    o->done = true; /* read and done must not be called any more: read_body looks */
-}
 
 static void test_cancel(void **state)
 {
@@ -878,6 +911,7 @@ int main(void)
         TEST(test_joins_beside),
         TEST(test_lost_finish),
         TEST(test_refused_finish),
+        TEST(test_long_finish),
         TEST(test_bad_ends),
         TEST(test_cancel),
         TEST(test_cancel_amid),
