@@ -7,13 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DELAY_MS = 50, DELAY_MAX_MS = 3200, RETRY_AFTER_MAX_MS = 15000 };
+enum {
+    DELAY_MS = 50,
+    DELAY_MAX_MS = 3200,
+    RETRY_AFTER_MAX_MS = 15000,
+    UNHEARD_MS = 30000, /* so long a call may take that nobody hears */
+};
 
 /* ---- memory ---- */
 
 static void download_free(struct download *d)
 {
     sg_timer_free(d->timer);
+    sg_timer_free(d->first);
     free(d->session_id);
     free(d->arch);
     free(d->cwd);
@@ -77,10 +83,12 @@ void download_clear(struct download *d)
     download_part_drop(d, &d->next);
     if (d->call.call && d->call.data)
         download_call_abandon(d);
-    if (d->call.call)
-        return; /* what it puts aside is removed when it is there */
-    if (d->nleft && download_drop_start(d, &e) == SG_OK)
+    /* What a call puts aside is removed when it is there. */
+    if (d->call.call || (d->nleft && download_drop_start(d, &e) == SG_OK)) {
+        sg_timer_start(d->timer, UNHEARD_MS);
         return;
+    }
+    sg_timer_stop(d->timer);
     d->grave.fn = on_bury;
     sg_loop_bury(guestlink_loop(d->guestlink), &d->grave);
 }
@@ -89,6 +97,7 @@ static void leave_owner(struct download *d)
 {
     d->gone = true;
     sg_timer_stop(d->timer);
+    sg_timer_stop(d->first);
     if (d->read)
         vercel_call_cancel(d->read);
     d->read = NULL;
@@ -116,6 +125,7 @@ bool download_tell(struct download *d, bool same)
 {
     if (!d->told) {
         d->told = true;
+        sg_timer_stop(d->first);
         d->ev.on_head(d->arg, &d->file, same);
     }
     return !d->gone;
@@ -167,11 +177,35 @@ static bool passes(const struct download *d, const struct sg_error *e)
     return (row && row->retryable) || e->code == SG_E_UPSTREAM_BAD_RESPONSE || e->code == SG_E_FILE_NOT_FOUND;
 }
 
+/* The upstream is silent: what it still does is the sandbox's sweep to find. */
+static void give_up_unheard(struct download *d)
+{
+    if (d->dropping)
+        d->nleft = 0;
+    else
+        download_leave(d, d->call.n, false);
+    download_call_abandon(d);
+    download_clear(d);
+}
+
 static void on_timer(void *arg)
 {
     struct download *d = arg;
+    if (d->gone) {
+        give_up_unheard(d);
+        return;
+    }
     d->call_later = d->read_later = false;
     download_step(d);
+}
+
+static void on_first(void *arg)
+{
+    struct download *d = arg;
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_UPSTREAM_TIMEOUT, SG_NOT_STARTED,
+                  "the sandbox has not given a first byte in time");
+    download_end(d, &e);
 }
 
 bool download_later(struct download *d, const struct sg_error *e, int *tries, int most, bool *later)
@@ -291,13 +325,16 @@ struct download *download_start(struct guestlink *g, const struct download_spec 
         d->ev = *ev;
         d->arg = arg;
         d->timer = sg_timer_new(guestlink_loop(g), on_timer, d);
+        d->first = sg_timer_new(guestlink_loop(g), on_first, d);
     }
-    if (!d || !d->timer || !copy(d, &s->target)) {
+    if (!d || !d->timer || !d->first || !copy(d, &s->target)) {
         (void)sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the download");
         goto fail;
     }
-    if (download_call_start(d, e) == SG_OK)
+    if (download_call_start(d, e) == SG_OK) {
+        sg_timer_start(d->first, DOWNLOAD_FIRST_MS);
         return d;
+    }
 
 fail:
     if (d)

@@ -14,7 +14,8 @@
 enum {
     DOWNLOAD_INLINE = 128 * 1024, /* as much comes with the answer */
     DOWNLOAD_PART = 32 * 1024 * 1024,
-    DOWNLOAD_TRIES = 5, /* without one more byte */
+    DOWNLOAD_TRIES = 5,        /* without one more byte */
+    DOWNLOAD_FIRST_MS = 24000, /* without the first: UPSTREAM_TIMEOUT */
 };
 
 struct download_spec {

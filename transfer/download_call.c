@@ -325,6 +325,7 @@ enum sg_code download_drop_start(struct download *d, struct sg_error *e)
     static const struct guest_events ev = {.on_line = ignore_line, .on_end = on_drop_end};
     char first[DOWNLOAD_NAME], second[DOWNLOAD_NAME];
     const char *args[] = {"fs", "--op", "drop", "--stage", first, NULL, NULL, NULL};
+    d->dropping = true;
     download_name(d, d->left[0].n, first);
     d->call = (struct download_call){.n = d->left[0].n, .drops = d->nleft > 1 ? d->left[1].n : 0};
     if (d->call.drops) {

@@ -73,13 +73,15 @@ struct download {
 
     int call_tries, read_tries; /* in vain, in a row */
     bool call_later, read_later;
-    struct sg_timer *timer;
+    struct sg_timer *timer; /* of what is tried again; when it is gone, of the call that nobody hears */
+    struct sg_timer *first; /* until the first byte */
 
     struct download_left {
         uint32_t n;
         bool lost;         /* whoever puts it aside may do so only now */
     } left[DOWNLOAD_LEFT]; /* to be removed */
     size_t nleft;
+    bool dropping; /* the call is `drop` */
     int drop_tries;
     struct sg_grave grave;
 };

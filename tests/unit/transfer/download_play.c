@@ -79,7 +79,7 @@ void touch(void)
 
 /* ---- time and the loop ---- */
 
-static uint64_t now_ms;
+uint64_t now_ms;
 static struct sg_timer {
     void (*fn)(void *arg);
     void *arg;
@@ -102,7 +102,7 @@ void sg_timer_start(struct sg_timer *t, uint64_t ms)
 {
     t->due = now_ms + ms;
     t->active = true;
-    if (nslept < CALLS)
+    if (ms < DOWNLOAD_FIRST_MS && nslept < CALLS)
         slept[nslept++] = ms;
 }
 
@@ -305,6 +305,7 @@ struct guest_call *guest_call_start(struct guestlink *g, const struct guest_args
         c->args[i] = strdup(a->args[i]);
     c->fate = fate_of(plan.calls[box.calls], false);
     c->cut_at = plan.chance ? (int)chance(40) : plan.cut_at[box.calls];
+    c->paused = c->fate == SILENT;
     box.calls++;
     *(strcmp(option(c, "--op"), "drop") == 0 ? &box.drops : &box.fetches) += 1;
     if (c->fate == FAILS && !plan.error.kind) {
@@ -397,6 +398,7 @@ static void step_call(struct guest_call *c)
         return;
     case CUT:
     case FINE:
+    case SILENT:
         break;
     }
     execute(c);

@@ -39,7 +39,7 @@ struct box {
 };
 extern struct box box;
 
-enum fate { FINE, NOT_SENT, NOT_ARRIVED, LOST, LATE, CUT, FAILS };
+enum fate { FINE, NOT_SENT, NOT_ARRIVED, LOST, LATE, CUT, FAILS, SILENT };
 
 struct guest_call;
 /* What becomes of things: by their order, FINE behind; or by chance. */
@@ -70,7 +70,8 @@ extern struct guest_call {
     size_t n, said;
 } calls[CALLS];
 
-extern uint64_t slept[CALLS]; /* milliseconds, of timers in their order */
+extern uint64_t slept[CALLS]; /* milliseconds, of the shorter timers in their order */
+extern uint64_t now_ms;
 extern int nslept;
 
 uint64_t chance(uint64_t below);

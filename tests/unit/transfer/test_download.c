@@ -340,6 +340,40 @@ static void test_lost_drop(void **state)
     }
 }
 
+/* An upstream that says nothing: who asked is told in time, and whatever nobody hears ends, too. */
+static void test_silent(void **state)
+{
+    (void)state;
+    uint64_t began = now_ms;
+    plan.calls[0] = SILENT;
+    assert_true(begin());
+    while (!owner.dones)
+        assert_true(step());
+    assert_int_equal(now_ms - began, DOWNLOAD_FIRST_MS);
+    run();
+    check_fails(SG_E_UPSTREAM_TIMEOUT);
+    assert_int_equal(owner.heads, 0);
+    assert_true(now_ms - began < 60000);
+    assert_int_equal(box.abandoned, 1);
+    assert_int_equal(box.drops, 1);
+
+    world_reset(SIZE); /* who asked has left */
+    plan.calls[0] = SILENT;
+    assert_true(begin());
+    leave();
+    run();
+    assert_int_equal(box.abandoned, 1);
+
+    world_reset(PART); /* the last call */
+    plan.calls[1] = SILENT;
+    began = now_ms;
+    assert_true(begin());
+    run();
+    assert_true(owner.ok && owner.len == PART);
+    assert_int_equal(box.drops, 1);
+    assert_true(now_ms - began < 60000);
+}
+
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -364,6 +398,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(short),      T(long),      T(ranges),           T(same),       T(full_disk),     T(slow_owner),
         T(as_root),    T(cut_read),  T(a_little_further), T(no_further), T(no_first_byte), T(not_tried_again),
-        T(lost_calls), T(cut_bytes), T(lost_for_good),    T(late),       T(lost_drop),     T(no_memory)};
+        T(lost_calls), T(cut_bytes), T(lost_for_good),    T(late),       T(lost_drop),     T(silent),
+        T(no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
