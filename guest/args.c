@@ -21,16 +21,14 @@ enum {
     WAITS = BIT(CMD_FOLLOW) | BIT(CMD_STATUS),
     SIGNALS = BIT(CMD_SIGNAL) | BIT(CMD_CANCEL),
     PLACED = BIT(CMD_WRITE) | BIT(CMD_CLOSE),
-    UPLOADS = BIT(CMD_COMMIT) | BIT(CMD_UNLINK_UPLOAD),
     WITH_LIST = STARTS | BIT(CMD_WATCH),
 };
 
-static const char *const commands[] = {"run",        "start",  "follow", "status",        "list",    "signal",
-                                       "settle",     "remove", "commit", "unlink-upload", "version", "input",
-                                       "write",      "close",  "resize", "cancel",        "ack",     "lease",
-                                       "unattended", "watch",  "fs"};
+static const char *const commands[] = {
+    "run",   "start", "follow", "status", "list", "signal", "settle",     "remove", "version", "input",
+    "write", "close", "resize", "cancel", "ack",  "lease",  "unattended", "watch",  "fs"};
 
-enum kind { FLAG, TEXT, NAME, PATH, NUMBER, POSITIVE, OCTAL, ENV_NAME, BASE64, UPLOAD, TERMINAL };
+enum kind { FLAG, NAME, PATH, NUMBER, POSITIVE, ENV_NAME, BASE64, UPLOAD, TERMINAL };
 
 struct option {
     const char *name;
@@ -78,12 +76,6 @@ static const struct option options[] = {
     {"--rows", POSITIVE, BIT(CMD_RESIZE), BIT(CMD_RESIZE), UINT16_MAX, AT(rows), 0},
     {"--ttl-ms", NUMBER, BIT(CMD_LEASE), BIT(CMD_LEASE), INT64_MAX / 2, AT(lease_ms), 0},
     {"--ms", NUMBER, BIT(CMD_UNATTENDED), BIT(CMD_UNATTENDED), INT64_MAX / 2, AT(unattended_ms), 0},
-    {"--from", TEXT, UPLOADS, UPLOADS, 0, AT(from), 0},
-    {"--to", PATH, BIT(CMD_COMMIT), BIT(CMD_COMMIT), 0, AT(to), 0},
-    {"--mode", OCTAL, BIT(CMD_COMMIT), 0, 07777, AT(mode), 0},
-    {"--parents", FLAG, BIT(CMD_COMMIT), 0, 0, AT(parents), 0},
-    {"--exclusive", FLAG, BIT(CMD_COMMIT), 0, 0, AT(exclusive), 0},
-    {"--size", NUMBER, BIT(CMD_COMMIT), 0, INT64_MAX, AT(size), AT(has_size)},
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
@@ -92,20 +84,6 @@ static bool misuse(struct guest_fail *f, const char *what, const char *name)
     char text[sizeof f->text];
     snprintf(text, sizeof text, "%s%.64s", what, name);
     return guest_failed(f, SG_WF_USAGE, 0, text);
-}
-
-static bool parse_octal(const char *s, uint64_t max, int *out)
-{
-    unsigned v = 0;
-    if (!*s || strlen(s) > 5)
-        return false;
-    for (; *s; s++) {
-        if (*s < '0' || *s > '7')
-            return false;
-        v = v * 8 + (unsigned)(*s - '0');
-    }
-    *out = (int)v;
-    return v <= max;
 }
 
 /* COLSxROWS, both at least 1. */
@@ -146,7 +124,6 @@ static bool store(struct guest_args *a, const struct option *o, const char *v)
             return false;
         *(const char **)(void *)at = v;
         return true;
-    case TEXT:
     case PATH:
         if (!*v || strlen(v) >= PATH_MAX)
             return false;
@@ -166,8 +143,6 @@ static bool store(struct guest_args *a, const struct option *o, const char *v)
         return o->kind == UPLOAD ? is_upload(v) : is_base64(v);
     case TERMINAL:
         return parse_terminal(v, o->max, a);
-    case OCTAL:
-        return parse_octal(v, o->max, (int *)(void *)at);
     case ENV_NAME:
         if (!*v || strchr(v, '='))
             return false;
@@ -224,8 +199,7 @@ static bool parse_options(int argc, char *const *argv, int at, struct guest_args
 
 bool args_parse(int argc, char *const *argv, struct guest_args *a, struct guest_fail *f)
 {
-    *a = (struct guest_args){
-        .command = CMD_VERSION, .mode = -1, .retain = GUEST_RETAIN_DEFAULT, .max_output = INT64_MAX};
+    *a = (struct guest_args){.command = CMD_VERSION, .retain = GUEST_RETAIN_DEFAULT, .max_output = INT64_MAX};
     int at = 1;
     if (at < argc && strcmp(argv[at], "--install") == 0) {
         if (argc < 4)

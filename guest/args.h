@@ -13,8 +13,6 @@ enum guest_command {
     CMD_SIGNAL,
     CMD_SETTLE,
     CMD_REMOVE,
-    CMD_COMMIT,
-    CMD_UNLINK_UPLOAD,
     CMD_VERSION,
     CMD_INPUT,
     CMD_WRITE,
@@ -31,10 +29,9 @@ enum guest_command {
 struct guest_args {
     enum guest_command command;
     const char *install; /* hash, or NULL */
-    const char *session, *id, *spec, *cwd, *user, *from, *to;
-    uint64_t timeout_ms, retain, max_output, offset[2], limit, wait_ms, size, signal, only, tail;
-    int mode; /* -1: not given */
-    bool has_limit, has_wait, has_size, has_tail, clear_env, only_program, parents, exclusive, attend;
+    const char *session, *id, *spec, *cwd, *user;
+    uint64_t timeout_ms, retain, max_output, offset[2], limit, wait_ms, signal, only, tail;
+    bool has_limit, has_wait, has_tail, clear_env, only_program, attend;
     bool own;                  /* of run: the program is the helper itself, its record goes with it */
     uint64_t cols, rows;       /* of --pty and of resize; 0: no terminal */
     bool input_open, lossless; /* of a start */

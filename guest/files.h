@@ -1,4 +1,4 @@
-/* The second half of an upload: what lies below the root takes its place in the file system. */
+/* What was uploaded lies below the helper's root. */
 #ifndef SG_GUEST_FILES_H
 #define SG_GUEST_FILES_H
 
@@ -7,9 +7,6 @@
 
 #include <sys/types.h>
 
-/* umask: the one that new files and directories get.  Prints "K created" or "K replaced". */
-bool act_commit(const struct guest_root *root, const struct guest_args *a, mode_t umask,
-                struct guest_fail *f);
 /* The whole upload of this name, at most max bytes; *data is the caller's to free, NULL when it is empty. */
 bool upload_read(const struct guest_root *root, const char *name, size_t max, unsigned char **data,
                  size_t *len, struct guest_fail *f);
@@ -18,6 +15,5 @@ const char *upload_name(const char *from);
 /* The upload that --from names, open for reading; -1 with *f. */
 int upload_open(const struct guest_root *root, const char *from, struct guest_fail *f);
 void upload_unlink(const struct guest_root *root, const char *from);
-bool act_unlink_upload(const struct guest_root *root, const struct guest_args *a, struct guest_fail *f);
 
 #endif

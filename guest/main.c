@@ -1,7 +1,6 @@
 /* sandgate-guest: starts, records, follows and signals programs inside a sandbox, and puts uploads in their
  * place.  One command per call; the answer on standard output is lines of base/core/wire.h. */
 #include "guest/acts.h"
-#include "guest/files.h"
 #include "guest/fs.h"
 #include "guest/input.h"
 #include "guest/install.h"
@@ -32,10 +31,6 @@ static bool act(const struct guest_root *root, const struct guest_args *a, mode_
         return act_settle(root, a, f);
     case CMD_REMOVE:
         return act_remove(root, a, f);
-    case CMD_COMMIT:
-        return act_commit(root, a, mask, f);
-    case CMD_UNLINK_UPLOAD:
-        return act_unlink_upload(root, a, f);
     case CMD_VERSION:
         return install_version(f);
     case CMD_INPUT:
@@ -70,7 +65,7 @@ static bool tidy_descriptors(void)
 int main(int argc, char **argv)
 {
     struct guest_fail f = {.code = SG_WF_INTERNAL};
-    struct guest_args a = {.mode = -1};
+    struct guest_args a = {.install = NULL};
     struct guest_root root = {.fd = -1};
     mode_t mask = umask(077);
     signal(SIGPIPE, SIG_IGN);

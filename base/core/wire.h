@@ -38,7 +38,7 @@
  *       directory, f for anything else, "-" where it is not known.  path is base64, relative to the watched directory
  *       and "." for itself; to is where a move led to, "-" for all others.  overflow has neither: changes were lost
  *   K [<word>]
- *       done: the act succeeded; last line.  commit says "created" when the path did not exist before
+ *       done: the act succeeded; last line.  put says "created" when the path did not exist before
  *   E <code> <errno> <text>
  *       failure; code is a word of enum sg_wire_fail, errno a name such as ENOENT or "-", text is free and
  *       printable; last line

@@ -1,4 +1,5 @@
 /* The cross-built helper under qemu-user.  The programs it starts are this machine's. */
+#include "fs_calls.h"
 #include "talk.h"
 
 #include "guest/guest_blob.h"
@@ -43,17 +44,16 @@ static void runs_and_follows(void **state)
     assert_int_equal(a.process[0].how, SG_HOW_SIGNAL);
 }
 
-static void commits(void **state)
+static void puts_a_file(void **state)
 {
     (void)state;
     char *to = path_in(scratch, "d/file");
     file_write(path_in(root, ".up-1"), "data", 4);
-    struct answer a = guest("commit", "--from", ".up-1", "--to", to, "--parents", "--mode", "640", NULL);
-    assert_string_equal(a.last.text, "created");
+    fs_is_done(fs("put", "--path", to, "--from", ".up-1", "--parents", "--mode", "640", NULL), "created");
     assert_string_equal(file_text(to), "data");
     file_write(path_in(root, ".up-1"), "other", 5);
-    a = guest("commit", "--from", ".up-1", "--to", to, "--exclusive", NULL);
-    assert_error(&a, SG_WF_FILE, "EEXIST");
+    fs_fails(fs("put", "--path", to, "--from", ".up-1", "--exclusive", NULL), "EEXIST");
+    fs_calls_free();
 }
 
 /* Carriers, acts, terminals and watching: sockets, notifications and terminal calls of the other machine. */
@@ -128,8 +128,9 @@ static void the_carried_one_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_and_follows), cmocka_unit_test(carries_input),        cmocka_unit_test(commits),
-        cmocka_unit_test(keeps_scopes),     cmocka_unit_test(the_carried_one_runs),
+        cmocka_unit_test(runs_and_follows),     cmocka_unit_test(carries_input),
+        cmocka_unit_test(puts_a_file),          cmocka_unit_test(keeps_scopes),
+        cmocka_unit_test(the_carried_one_runs),
     };
     return cmocka_run_group_tests(tests, setup, harness_teardown);
 }

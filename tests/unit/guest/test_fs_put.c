@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -225,6 +227,44 @@ static void stays_in_the_root(void **state)
     assert_string_equal(file_text(below("in/deep/er/file")), "more");
 }
 
+/* What lies on another file system is a copy, and nothing stays beside it. */
+static void over_a_file_system_border(void **state)
+{
+    (void)state;
+    struct stat here, there;
+    char dir[] = "/dev/shm/sgguest-XXXXXX", to[PATH_MAX];
+    assert_int_equal(stat(scratch, &here), 0);
+    assert_int_equal(stat("/dev/shm", &there), 0);
+    assert_int_not_equal(here.st_dev, there.st_dev); /* else this test says nothing */
+    assert_non_null(mkdtemp(dir));
+    snprintf(to, sizeof to, "%s/file", dir);
+    fs_is_done(PUT(to, "across", "--mode", "600", NULL), "created");
+    fs_is_done(PUT(to, "again", NULL), "replaced");
+    assert_string_equal(file_text(to), "again");
+    assert_int_equal(stat(to, &there), 0);
+    assert_int_equal(there.st_mode & 07777, 0600);
+    fs_fails(PUT(to, "third", "--exclusive", NULL), "EEXIST");
+    assert_string_equal(file_text(to), "again");
+    assert_no_upload();
+    assert_int_equal(unlink(to), 0);
+    assert_int_equal(rmdir(dir), 0); /* no temporary file stayed */
+}
+
+static void uploads_lie_below_the_root(void **state)
+{
+    (void)state;
+    file_write(below("mine"), "mine", 4);
+    const char *const bad[] = {below("mine"), "../scratch/mine", "..", "guest-0123456789abcdef", "a/b"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        fs_says(fs("put", "--path", below("stolen"), "--from", bad[i], NULL), SG_WF_USAGE);
+    upload(".up-u", "x");
+    assert_int_equal(symlink(below("mine"), path_in(root, ".up-link")), 0);
+    assert_int_equal(fs("put", "--path", below("stolen"), "--from", ".up-link", NULL)->last.kind,
+                     SG_WIRE_ERROR);
+    assert_int_equal(access(below("stolen"), F_OK), -1);
+    assert_string_equal(file_text(below("mine")), "mine");
+}
+
 static int teardown(void **state)
 {
     fs_calls_free();
@@ -240,6 +280,8 @@ int main(void)
         cmocka_unit_test(conditions),
         cmocka_unit_test(conditions_have_one_winner),
         cmocka_unit_test(stays_in_the_root),
+        cmocka_unit_test(over_a_file_system_border),
+        cmocka_unit_test(uploads_lie_below_the_root),
     };
     return cmocka_run_group_tests(tests, harness_setup, teardown);
 }
