@@ -1,5 +1,6 @@
 /* The content of a file: what is short with the answer, what is long in parts that are put aside.  Whatever is told is
- * of one state of the file, but that it may have grown behind it. */
+ * of one state of the file, but that it may have grown behind it.  A single write that is under way just when we look first
+ * cannot be told from one that is done: its times are set before its bytes. */
 #include "guest/fs.h"
 #include "guest/fs_cursor.h"
 #include "guest/fs_stage.h"
