@@ -301,7 +301,7 @@ static void forged_cursors(void **state)
     (void)make_big("big");
     snprintf(cursor, sizeof cursor, "%s", first_cursor(path));
     assert_true(parts_of(GO_ON(path, cursor)).bytes > 0);
-    for (size_t i = 0; cursor[i]; i += i < 12 ? 1 : 5) {
+    for (size_t i = 0; i < strlen(cursor); i += i < 12 ? 1 : 5) {
         snprintf(forged, sizeof forged, "%s", cursor);
         forged[i] = 'x';
         fs_says(GO_ON(path, forged), SG_WF_USAGE);
