@@ -249,7 +249,11 @@ static void on_kick(void *arg)
 
 static void on_clock(void *arg)
 {
-    upload_part_clock(arg);
+    struct upload *u = arg;
+    if (u->phase == UPLOAD_CLEARS)
+        upload_clear(u);
+    else
+        upload_part_clock(u);
 }
 
 /* ---- the owner's side ---- */
@@ -343,6 +347,7 @@ struct uploads *uploads_new(struct sg_loop *loop, struct guestlink *g, const str
     all->loop = loop;
     all->guestlink = g;
     all->backoff_ms = UPLOAD_BACKOFF_MS;
+    all->linger_ms = UPLOAD_LINGER_MS;
     all->part_bytes = l->part_bytes ? l->part_bytes : UPLOAD_PART;
     TAILQ_INIT(&all->list);
     TAILQ_INIT(&all->settlers);

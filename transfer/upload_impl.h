@@ -28,6 +28,7 @@ enum {
     UPLOAD_TICK_MS = 5000,
     UPLOAD_BACKOFF_MS = 200, /* doubled with each try, plus up to as much again */
     UPLOAD_BACKOFF_MAX_MS = 5000,
+    UPLOAD_LINGER_MS = 2000, /* what was cut may still arrive for so long: it is removed only then */
 };
 #define UPLOAD_BATCH_BYTES (UINT64_C(64) * 1024 * 1024)
 
@@ -88,6 +89,7 @@ struct upload {
     char nonce[UPLOAD_NONCE + 1]; /* of the next part */
     bool sent;                    /* a byte may lie in the sandbox */
     bool dirty;                   /* also something that no act takes away */
+    int64_t cut_ms;               /* monotonic: when an attempt was last cut; 0: none was */
     struct upload_batch open;     /* parts that are there; parts 0: none */
     struct upload_batch batches[UPLOAD_BATCHES];
     size_t nbatches;
@@ -118,7 +120,7 @@ struct uploads {
     struct guestlink *guestlink;
     struct blocks *blocks;
     uint64_t part_bytes; /* becomes less where the upstream refuses so much */
-    uint64_t backoff_ms;
+    uint64_t backoff_ms, linger_ms;
     struct upload_list list;
     struct upload_settlers settlers;
     struct sg_timer *tell; /* those that wait for nothing any more */
@@ -161,7 +163,7 @@ bool upload_new_nonce(struct upload *u);
 void upload_close_batch(struct upload *u);
 void upload_join_next(struct upload *u);
 void upload_finish(struct upload *u);
-/* Removes what it left behind, then it is over. */
+/* Removes what it left behind, then it is over; as soon as nothing more of it can come. */
 void upload_clear(struct upload *u);
 
 #endif

@@ -1,5 +1,6 @@
 #include "transfer/upload_impl.h"
 
+#include "base/clock.h"
 #include "base/core/num.h"
 #include "base/log.h"
 
@@ -223,7 +224,12 @@ static void on_cleared(void *arg, const struct fs_answer *a, const struct sg_err
 void upload_clear(struct upload *u)
 {
     struct sg_error e;
+    int64_t wait = u->cut_ms ? u->cut_ms + (int64_t)u->all->linger_ms - sg_mono_ms() : 0;
     u->phase = UPLOAD_CLEARS;
+    if (wait > 0) {
+        sg_timer_start(u->clock, (uint64_t)wait);
+        return;
+    }
     fs_request_free(&u->request);
     fs_request_begin(&u->request, "upload-remove");
     fs_request_text(&u->request, "--upload", u->id);

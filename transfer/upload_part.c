@@ -96,6 +96,7 @@ static void stop_call(struct upload *u)
     vercel_call_cancel(p->call);
     p->call = NULL;
     u->sent = true;
+    u->cut_ms = sg_mono_ms();
 }
 
 void upload_part_stop(struct upload *u)
@@ -172,6 +173,8 @@ static void part_failed(struct upload *u, const struct sg_error *e)
 {
     bool left = e->outcome != SG_NOT_SENT && e->outcome != SG_NOT_STARTED;
     u->sent = u->sent || left;
+    if (left)
+        u->cut_ms = sg_mono_ms();
     if (halve(u, e))
         return;
     bool again = may_pass(e) && u->part.tries < UPLOAD_TRIES;

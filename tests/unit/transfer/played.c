@@ -63,7 +63,7 @@ static void forget(struct played_file *f)
     *f = (struct played_file){.len = 0};
 }
 
-static void keep(const char *name, const unsigned char *data, size_t len)
+void played_keep(const char *name, const void *data, size_t len)
 {
     struct played_file *f = played_find(name);
     for (size_t i = 0; !f && i < PLAYED_FILES; i++)
@@ -128,11 +128,11 @@ static void settle(struct vercel_call *w)
     size_t n = (size_t)w->seen->got;
     switch (w->seen->fate) {
     case FATE_CUT:
-        keep(w->seen->name, w->data, n / 2);
+        played_keep(w->seen->name, w->data, n / 2);
         write_ends(w, SG_E_UPSTREAM_UNREACHABLE, SG_OUTCOME_UNKNOWN, 0);
         break;
     case FATE_LOST:
-        keep(w->seen->name, w->data, n);
+        played_keep(w->seen->name, w->data, n);
         write_ends(w, SG_E_UPSTREAM_UNREACHABLE, SG_OUTCOME_UNKNOWN, 0);
         break;
     case FATE_LATE:
@@ -162,7 +162,7 @@ static void settle(struct vercel_call *w)
         break;
     case FATE_FINE:
     default:
-        keep(w->seen->name, w->data, n);
+        played_keep(w->seen->name, w->data, n);
         write_ends(w, SG_OK, SG_FINISHED, 0);
         break;
     }
@@ -186,7 +186,7 @@ static void on_write(struct sg_task *task)
         if (--w->late)
             soon(w);
         else
-            keep(w->seen->name, w->data, (size_t)w->seen->got);
+            played_keep(w->seen->name, w->data, (size_t)w->seen->got);
         return;
     }
     if (w->over || w->paused)
@@ -367,7 +367,7 @@ static struct sg_wire_line finish(const struct guest_call *c)
         forget(f);
         return wrong(SG_WF_FILE, "EBADMSG", "the upload is not of the announced size");
     }
-    keep("target", f->data, f->len);
+    played_keep("target", f->data, f->len);
     forget(f);
     return ok("created");
 }

@@ -75,6 +75,7 @@ void played_begin(struct sg_loop *loop);
 int played_end(void);
 struct guestlink *played_link(void);
 struct played_file *played_find(const char *name);
+void played_keep(const char *name, const void *data, size_t len);
 /* How many calls begin with this word. */
 int played_count(const char *op);
 /* How many files there are. */

@@ -147,6 +147,7 @@ static void start_over(uint64_t part, uint64_t pool)
     all = uploads_new(loop, played_link(), &l);
     assert_non_null(all);
     all->backoff_ms = 4;
+    all->linger_ms = 0;
 }
 
 static int setup(void **state)
@@ -659,6 +660,20 @@ static void test_cancel_amid(void **state)
     leave(&o);
     assert_true(played_rest());
     assert_there(10);
+
+    start_over(PART, 64 * MIB);
+    o = (struct owner){.ready = 2000}; /* what the upstream still makes of a cut part goes, too */
+    all->linger_ms = 60;
+    begin(&o, 5000, 5000);
+    played_turns(10);
+    leave(&o);
+    played_turns(10);
+    assert_int_equal(played_count("upload-remove"), 0);
+    played_keep(played.writes[0].name, "late", 4);
+    while (!played_count("upload-remove"))
+        played_turns(1);
+    assert_true(played_rest());
+    assert_nothing();
 
     start_over(PART, 64 * MIB);
     o = (struct owner){.ready = 10}; /* before anything began */
