@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-enum { DIGEST_BYTES = 32, DIGEST_BYTES_512 = 64, DIGEST_OPTION = sizeof "sha-256:" + 2 * DIGEST_BYTES };
+enum { DIGEST_BYTES = 32, DIGEST_BYTES_512 = 64, DIGEST_OPTION = sizeof "sha-256:" + 2UL * DIGEST_BYTES };
 
 struct digest {
     bool given;

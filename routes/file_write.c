@@ -12,12 +12,17 @@
 #include "routes/digest.h"
 #include "routes/files.h"
 #include "routes/intake.h"
+#include "routes/late.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUEST_HASHES_MAX = 64 * 1024 * 1024 }; /* the guest has no fast hash */
+enum {
+    GUEST_HASHES_MAX = 64 * 1024 * 1024, /* the guest has no fast hash */
+    LOOK_AGAIN_MS = 500,
+};
 
 struct file_write {
     struct act act;
@@ -29,6 +34,8 @@ struct file_write {
     bool differs;                    /* the body has another digest */
     bool told_guest;                 /* finish names the digest */
     uint64_t seen;                   /* bytes of the body */
+    struct sg_timer *timer;          /* runs from its end on */
+    struct late *late;               /* the client was told where the answer will be */
     struct intake in;
 };
 
@@ -39,14 +46,18 @@ static void write_free(struct file_write *w)
     fs_request_free(&w->finish);
     sg_hash_free(w->sha256);
     sg_hash_free(w->sha512);
+    sg_timer_free(w->timer);
     act_free(&w->act);
 }
 
 static void write_fail(struct act *a, const struct sg_error *e)
 {
+    struct file_write *w = (struct file_write *)a;
     if (act_settled(a))
         ex_fail(a->ex, e);
-    write_free((struct file_write *)a);
+    if (w->late)
+        late_end(w->late, 0, NULL, e);
+    write_free(w);
 }
 
 static void on_client_gone(void *arg)
@@ -55,6 +66,26 @@ static void on_client_gone(void *arg)
     struct sg_error e;
     (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_NOT_STARTED, "the client left");
     write_fail(&w->act, &e);
+}
+
+/* The body is here, and the answer takes its time: no call is silent for longer than 25 s. */
+static void on_lasts(void *arg)
+{
+    struct file_write *w = arg;
+    struct exchange *ex = w->act.ex;
+    if (!w->upload) { /* the session is looked up again, for which the exchange is needed */
+        sg_timer_start(w->timer, LOOK_AGAIN_MS);
+        return;
+    }
+    if (!act_settled(&w->act))
+        return;
+    w->late = late_begin(w->act.gw->lates, ex);
+    if (!w->late) {
+        ex_on_gone(ex, on_client_gone, w);
+        return;
+    }
+    w->act.ex = NULL;
+    w->act.sandbox = NULL;
 }
 
 /* ---- the body ---- */
@@ -80,6 +111,8 @@ static size_t body_ends(struct file_write *w)
                  !is_as_announced(w->sha512, w->digest.sha512, DIGEST_BYTES_512);
     if (w->differs)
         return VERCEL_READ_ABORT;
+    if (!w->timer && (w->timer = sg_timer_new(w->act.gw->loop, on_lasts, w)))
+        sg_timer_start(w->timer, (uint64_t)lates_after_ms(w->act.gw->lates));
     if (w->digest.given && !w->appends && w->seen <= GUEST_HASHES_MAX && !w->told_guest) {
         w->told_guest = true;
         digest_option(&w->digest, option);
@@ -119,36 +152,58 @@ static const struct sg_wire_file *facts(const struct fs_answer *a)
     return a->n && a->items[0].kind == SG_WIRE_FILE ? &a->items[0].file : NULL;
 }
 
+/* "\"TAG\"" */
+enum { QUOTED = SG_FILE_TAG_LEN + 3 };
+static void entity_tag(const struct sg_wire_file *file, char out[QUOTED])
+{
+    char tag[SG_FILE_TAG_LEN + 1];
+    sg_file_tag(file, tag);
+    (void)snprintf(out, QUOTED, "\"%s\"", tag);
+}
+
 static void answer_put(struct file_write *w, const struct fs_answer *a)
 {
-    char tag[SG_FILE_TAG_LEN + 1], quoted[sizeof tag + 2];
+    char tag[QUOTED];
+    int status = strcmp(a->word, "created") == 0 ? 201 : 204;
     const struct sg_wire_file *file = facts(a);
-    if (file) {
-        sg_file_tag(file, tag);
-        (void)snprintf(quoted, sizeof quoted, "\"%s\"", tag);
-        ex_set_header(w->act.ex, "ETag", quoted);
+    if (act_settled(&w->act)) {
+        if (file) {
+            entity_tag(file, tag);
+            ex_set_header(w->act.ex, "ETag", tag);
+        }
+        ex_answer_empty(w->act.ex, status);
     }
-    ex_answer_empty(w->act.ex, strcmp(a->word, "created") == 0 ? 201 : 204);
+    if (w->late)
+        late_end(w->late, status, NULL, NULL);
+    write_free(w);
 }
 
 static void answer_append(struct file_write *w, const struct fs_answer *a)
 {
-    char tag[SG_FILE_TAG_LEN + 1];
+    char tag[QUOTED];
     struct sg_error e;
+    struct sg_buf out;
     const struct sg_wire_file *file = facts(a);
     if (!file) {
         (void)sg_fail(&e, SG_E_UPSTREAM_BAD_RESPONSE, SG_FINISHED, "the answer does not tell of the file");
-        ex_fail(w->act.ex, &e);
+        write_fail(&w->act, &e);
         return;
     }
-    sg_file_tag(file, tag);
-    json_t *json = json_pack("{sIso}", "size", (json_int_t)file->size, "etag", json_sprintf("\"%s\"", tag));
-    if (json) {
-        ex_answer_json(w->act.ex, 200, json);
-        return;
+    entity_tag(file, tag);
+    sg_buf_init(&out, 256);
+    (void)sg_buf_addf(&out, "{\"size\":%" PRIu64 ",\"etag\":\"\\\"%.*s\\\"\"}", file->size, SG_FILE_TAG_LEN,
+                      tag + 1);
+    if (out.failed) {
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
+        write_fail(&w->act, &e);
+    } else {
+        if (w->late)
+            late_end(w->late, 200, &out, NULL);
+        if (act_settled(&w->act))
+            ex_answer_json_text(w->act.ex, 200, &out);
+        write_free(w);
     }
-    (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
-    ex_fail(w->act.ex, &e);
+    sg_buf_free(&out);
 }
 
 /* As the caller should see it. */
@@ -176,11 +231,10 @@ static void on_uploaded(void *arg, const struct fs_answer *a, uint64_t offset, c
             write_fail(&w->act, &own);
         return;
     }
-    if (act_settled(&w->act) && w->appends)
+    if (w->appends)
         answer_append(w, a);
-    else if (w->act.ex)
+    else
         answer_put(w, a);
-    write_free(w);
 }
 
 static void write_go(struct act *a)

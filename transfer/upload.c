@@ -359,6 +359,16 @@ struct uploads *uploads_new(struct sg_loop *loop, struct guestlink *g, const str
     return NULL;
 }
 
+/* The gateway goes before it has ended. */
+static void end_now(struct upload *u)
+{
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_DRAINING, u->phase == UPLOAD_ENDS ? SG_OUTCOME_UNKNOWN : SG_NOT_STARTED,
+                  "the gateway is shutting down");
+    upload_tell(u, NULL, &e);
+    upload_over(u);
+}
+
 void uploads_free(struct uploads *all)
 {
     struct upload *u;
@@ -366,7 +376,7 @@ void uploads_free(struct uploads *all)
     if (!all)
         return;
     while ((u = TAILQ_FIRST(&all->list)))
-        upload_over(u);
+        end_now(u);
     while ((s = TAILQ_FIRST(&all->settlers)))
         settler_free(all, s);
     sg_timer_free(all->tell);

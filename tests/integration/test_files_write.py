@@ -417,6 +417,26 @@ def test_another_session_than_the_cached_one(own_gateway, api, box):
     assert other.get("f") == b"two" * 10000
 
 
+def test_what_lasts_is_told_later(own_gateway, emulator):
+    """No call is silent for longer than 25 s (here, than 0.3) once its body is there."""
+    files = Files(Client(own_gateway(RELAY_KEEPALIVE_MS=300)), None)
+    files = Files(files.api, files.api.sandbox())
+    files.api.run(files.box, "true")
+
+    def begin(make):
+        emulator.fault({"delay_ms": 1200}, times=1, method="POST", path_regex="/cmd$")
+        answer = make()
+        assert answer.status_code == 202, answer.text
+        return files.api.call("GET", answer.headers["Location"], params={"wait_ms": 20000})
+    assert begin(lambda: files.put("f", b"one")).status_code == 201
+    assert begin(lambda: files.put("f", pieces(b"two"))).status_code == 204
+    appended = begin(lambda: files.append("f", b"+"))
+    assert appended.status_code == 200 and appended.json() == {"size": 4, "etag": files.etag("f")}
+    problem(begin(lambda: files.put("f", b"x", headers={"If-None-Match": "*"})), 409, "file_exists")
+    assert files.get("f") == b"two+"
+    files.api.clean_up()
+
+
 # ---- memory ----
 
 def resident(gateway):

@@ -891,20 +891,28 @@ static void test_settle(void **state)
     assert_false(upload_settle(all, "sess-1", "r123", on_quiet, &other));
 }
 
-/* The gateway goes: nobody is called any more. */
+/* The gateway goes: who still waits is told, once. */
 static void test_freed_amid(void **state)
 {
     (void)state;
-    struct owner o = {.ready = 100}, p = {.ready = 5 * PART};
+    struct owner o = {.ready = 100}, p = {.ready = 5 * PART}, q = {.ready = 3 * PART}, r = {.ready = 10};
     begin(&o, 200, 200);
     begin(&p, 5 * PART, -1);
-    played_turns(10);
+    begin(&q, 4 * PART, (int64_t)(4 * PART));
+    begin(&r, 10, 10);
+    while (!played_count("put"))
+        played_turns(1);
     upload_cancel(o.upload);
     upload_cancel(p.upload);
     start_over(PART, 64 * MIB);
     fs_request_free(&o.finish);
     fs_request_free(&p.finish);
+    fs_request_free(&q.finish);
+    fs_request_free(&r.finish);
     assert_int_equal(o.times + p.times, 0);
+    assert_int_equal(q.times + r.times, 2);
+    assert_true(q.e.code == SG_E_DRAINING && q.e.outcome == SG_NOT_STARTED);
+    assert_true(r.e.code == SG_E_DRAINING && r.e.outcome == SG_OUTCOME_UNKNOWN);
 }
 
 int main(void)
