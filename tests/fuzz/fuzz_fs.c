@@ -1,7 +1,10 @@
 /* Whatever is asked of `fs`: options, paths in base64, globs and expressions are taken apart within their bounds, and
- * matching agrees with itself. */
+ * matching agrees with itself.  So are cursors of downloads and what is known of uploads, which a program of the sandbox
+ * may have written: what is taken is what we would have written. */
 #include "guest/fs_args.h"
+#include "guest/fs_cursor.h"
 #include "guest/fs_match.h"
+#include "guest/fs_meta.h"
 
 #include <regex.h>
 #include <stdio.h>
@@ -55,6 +58,13 @@ static void arguments(const char *text, size_t size)
         check_bytes(a.glob, FS_PATTERN_MAX);
         check(!a.prefix || !strchr(a.prefix, '/'));
         check(a.max_line <= FS_LINE_MAX && a.context <= FS_CONTEXT_MAX);
+        check(!a.id || fs_id_valid(a.id, strlen(a.id)));
+        check(!a.nonce || (fs_id_valid(a.nonce, strlen(a.nonce)) && !strchr(a.nonce, '.')));
+        check(!a.stage || (fs_stage_name_valid(a.stage) && !strchr(a.stage, '/')));
+        check(!a.drop || (fs_stage_name_valid(a.drop) && !strchr(a.drop, '/')));
+        check(a.inline_max <= FS_INLINE_MAX && a.offset <= INT64_MAX);
+        check(!a.if_match || !a.exclusive);
+        check(!a.cursor || (!a.has_offset && !a.has_tail));
     } else {
         check(f.code == SG_WF_USAGE && f.text[0]);
     }
@@ -88,6 +98,38 @@ static void patterns(bool hidden, char *pattern, const char *path)
     match_free(&m);
 }
 
+static void cursor(const char *text)
+{
+    struct fs_cursor c;
+    char again[FS_CURSOR_MAX];
+    if (!fs_cursor_parse(text, &c))
+        return;
+    check(c.at < c.end && c.end <= c.size && c.size <= INT64_MAX);
+    check(fs_cursor_format(again, &c) == strlen(text) && strcmp(again, text) == 0);
+}
+
+static void meta(const char *text, size_t len)
+{
+    static struct fs_meta m, again;
+    static char out[FS_META_MAX];
+    memcpy(m.text, text, len);
+    if (fs_meta_parse(&m, len)) {
+        check(m.a.op == FS_UPLOAD_OPEN && m.a.path && fs_id_valid(m.a.id, strlen(m.a.id)));
+        size_t n = fs_meta_format(out, m.state, &m.a, &m.file, m.replaced);
+        check(n > 0 && n <= FS_META_MAX);
+        memcpy(again.text, out, n);
+        check(fs_meta_parse(&again, n));
+        check(again.state == m.state && strcmp(again.a.path, m.a.path) == 0 &&
+              strcmp(again.a.id, m.a.id) == 0);
+        check(!again.a.root == !m.a.root && (!m.a.root || strcmp(again.a.root, m.a.root) == 0));
+        check(again.a.mode == m.a.mode && again.a.exclusive == m.a.exclusive &&
+              again.a.parents == m.a.parents);
+        check(m.state == FS_META_OPEN || (again.file.ino == m.file.ino && again.replaced == m.replaced));
+        fs_meta_free(&again);
+    }
+    fs_meta_free(&m);
+}
+
 static void expressions(const char *pattern, const char *text)
 {
     regex_t re;
@@ -101,6 +143,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2 || size > 8192)
         return 0;
+    if (data[0] == 'M') {
+        meta((const char *)data + 1, size - 1);
+        return 0;
+    }
     if (data[0] % 4 == 0) {
         arguments((const char *)data + 1, size - 1);
         return 0;
@@ -111,7 +157,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     text[size - 1] = '\0';
     size_t n = strlen(text);
     const char *rest = n + 1 < size ? text + n + 1 : "";
-    if (n <= FS_PATTERN_MAX && data[0] % 4 < 3)
+    if (data[0] == 'C')
+        cursor(text);
+    else if (n <= FS_PATTERN_MAX && data[0] % 4 < 3)
         patterns(data[0] % 4 == 1, text, rest);
     else if (n <= 64 && strlen(rest) <= 256)
         expressions(text, rest);
