@@ -35,6 +35,18 @@ static void check_bytes(const char *p, size_t max)
     check(!p || (*p && strlen(p) <= max));
 }
 
+/* Patterns, each ended by NUL, and an empty one behind them. */
+static void check_list(const char *p)
+{
+    size_t n = 0;
+    if (!p)
+        return;
+    check(*p);
+    while (p[n])
+        n += strlen(p + n) + 1;
+    check(n <= FS_LIST_BYTES + 1);
+}
+
 /* Words, each ended by a NUL. */
 static void arguments(const char *text, size_t size)
 {
@@ -56,6 +68,8 @@ static void arguments(const char *text, size_t size)
         check_bytes(a.after, FS_PATH_MAX);
         check_bytes(a.pattern, FS_PATTERN_MAX);
         check_bytes(a.glob, FS_PATTERN_MAX);
+        check_list(a.include);
+        check_list(a.exclude);
         check(!a.prefix || !strchr(a.prefix, '/'));
         check(a.max_line <= FS_LINE_MAX && a.context <= FS_CONTEXT_MAX);
         check(!a.id || fs_id_valid(a.id, strlen(a.id)));

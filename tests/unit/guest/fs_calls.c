@@ -98,7 +98,7 @@ static const char *in_base64(const char *s)
 
 const struct fs_reply *fs(const char *op, ...)
 {
-    static const char *const coded[] = {"--path",    "--to",   "--root",  "--after",
+    static const char *const coded[] = {"--path",    "--to",   "--root",   "--after",
                                         "--pattern", "--glob", "--prefix", "--cursor"};
     const char *args[ARGS_MAX] = {"fs", "--op", op}, *made[ARGS_MAX];
     size_t n = 3, m = 0;
