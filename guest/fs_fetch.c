@@ -129,7 +129,7 @@ static bool read_to_end(struct fetch *x, struct text *t)
 {
     for (size_t room = 0;;) {
         if (t->len == room) {
-            room = room ? room * 2 : 64 * 1024;
+            room = room ? room * 2 : (size_t)64 * 1024;
             unsigned char *more = t->len < FS_TEXT_MAX ? realloc(t->bytes, room) : NULL;
             if (!more)
                 return fs_refused(x->fs, t->len < FS_TEXT_MAX ? ENOMEM : EFBIG,

@@ -90,6 +90,12 @@ static void joins_in_order(void **state)
     assert_false(is_there(".up-p1.n.99") || is_there(".up-p1.m.4"));
     assert_true(is_there(".up-p11.n.0"));
     fs_says(fs("upload-remove", "--upload", "p1", NULL), SG_WF_NO_UPLOAD);
+    /* No further than what is known to be there: behind it may lie half a part. */
+    part(".up-p5.n.0", "one,");
+    part(".up-p5.n.4", "tw");
+    fs_is_done(fs("join", "--upload", "p5", "--nonce", "n", "--offset", "0", "--size", "4", NULL), "4");
+    assert_true(is_there(".up-p5.n.4"));
+    fs_is_done(fs("upload-remove", "--upload", "p5", NULL), "");
     /* Nothing at all is a part, too. */
     part(".up-p2.n.0", "");
     fs_is_done(JOIN("p2", "n", "0"), "0");
