@@ -227,7 +227,7 @@ static bool join(struct join *j)
     if (i < j->n && j->parts[i] == 0)
         joined = rename_first(j);
     for (i += joined; i < j->n; i++) {
-        bool goes_on;
+        bool goes_on = false;
         if (is_beyond(j, j->parts[i]))
             break;
         if (!join_part(j, j->parts[i], &goes_on))

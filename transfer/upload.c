@@ -24,30 +24,35 @@ static bool is_loud(const struct uploads *all, const char *session_id, const cha
     return false;
 }
 
-static void settler_free(struct uploads *all, struct upload_settler *s)
+static void settler_free(struct upload_settler *s)
 {
-    TAILQ_REMOVE(&all->settlers, s, link);
     free(s->session_id);
     free(s);
 }
 
-/* Whoever is told may settle again, or forget others: so the list is looked at anew after each. */
+/* The first that waits for nothing any more. */
+static struct upload_settler *take_quiet(struct uploads *all)
+{
+    for (struct upload_settler **at = &all->settlers; *at; at = &(*at)->next) {
+        struct upload_settler *s = *at;
+        if (!is_loud(all, s->session_id, s->id)) {
+            *at = s->next;
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* Whoever is told may settle again, or forget others. */
 static void on_tell(void *arg)
 {
     struct uploads *all = arg;
-    for (bool told = true; told;) {
-        struct upload_settler *s;
-        told = false;
-        TAILQ_FOREACH(s, &all->settlers, link)
-        if (!is_loud(all, s->session_id, s->id))
-            break;
-        if (s) {
-            upload_quiet_fn *fn = s->fn;
-            void *fn_arg = s->arg;
-            settler_free(all, s);
-            fn(fn_arg);
-            told = true;
-        }
+    struct upload_settler *s;
+    while ((s = take_quiet(all))) {
+        upload_quiet_fn *fn = s->fn;
+        void *fn_arg = s->arg;
+        settler_free(s);
+        fn(fn_arg);
     }
 }
 
@@ -66,7 +71,10 @@ bool upload_settle(struct uploads *all, const char *session_id, const char *id, 
     (void)snprintf(s->id, sizeof s->id, "%s", id);
     s->fn = fn;
     s->arg = arg;
-    TAILQ_INSERT_TAIL(&all->settlers, s, link);
+    struct upload_settler **end = &all->settlers;
+    while (*end)
+        end = &(*end)->next;
+    *end = s;
     (void)sg_fail(&e, SG_E_OVERLOADED, SG_NOT_STARTED, "somebody else goes on with this upload");
     TAILQ_FOREACH(u, &all->list, link)
     if (is_same(u, session_id, id))
@@ -76,11 +84,15 @@ bool upload_settle(struct uploads *all, const char *session_id, const char *id, 
 
 void upload_settle_off(struct uploads *all, void *arg)
 {
-    struct upload_settler *s, *next;
-    for (s = TAILQ_FIRST(&all->settlers); s; s = next) {
-        next = TAILQ_NEXT(s, link);
-        if (s->arg == arg)
-            settler_free(all, s);
+    struct upload_settler **at = &all->settlers;
+    while (*at) {
+        struct upload_settler *s = *at;
+        if (s->arg != arg) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        settler_free(s);
     }
 }
 
@@ -124,7 +136,7 @@ void upload_over(struct upload *u)
     TAILQ_REMOVE(&all->list, u, link);
     if (TAILQ_EMPTY(&all->list))
         blocks_rest(all->blocks);
-    if (!TAILQ_EMPTY(&all->settlers))
+    if (all->settlers)
         sg_timer_start(all->tell, 0);
     sg_loop_bury(all->loop, &u->grave);
 }
@@ -350,7 +362,6 @@ struct uploads *uploads_new(struct sg_loop *loop, struct guestlink *g, const str
     all->linger_ms = UPLOAD_LINGER_MS;
     all->part_bytes = l->part_bytes ? l->part_bytes : UPLOAD_PART;
     TAILQ_INIT(&all->list);
-    TAILQ_INIT(&all->settlers);
     all->tell = sg_timer_new(loop, on_tell, all);
     all->blocks = blocks_new(l->pool_bytes ? l->pool_bytes : UPLOAD_POOL);
     if (all->tell && all->blocks)
@@ -377,8 +388,10 @@ void uploads_free(struct uploads *all)
         return;
     while ((u = TAILQ_FIRST(&all->list)))
         end_now(u);
-    while ((s = TAILQ_FIRST(&all->settlers)))
-        settler_free(all, s);
+    while ((s = all->settlers)) {
+        all->settlers = s->next;
+        settler_free(s);
+    }
     sg_timer_free(all->tell);
     blocks_free(all->blocks);
     free(all);

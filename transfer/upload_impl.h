@@ -107,13 +107,12 @@ struct upload {
 TAILQ_HEAD(upload_list, upload);
 
 struct upload_settler {
-    TAILQ_ENTRY(upload_settler) link;
+    struct upload_settler *next;
     char *session_id;
     char id[UPLOAD_ID_MAX + 1];
     upload_quiet_fn *fn;
     void *arg;
 };
-TAILQ_HEAD(upload_settlers, upload_settler);
 
 struct uploads {
     struct sg_loop *loop;
@@ -122,8 +121,8 @@ struct uploads {
     uint64_t part_bytes; /* becomes less where the upstream refuses so much */
     uint64_t backoff_ms, linger_ms;
     struct upload_list list;
-    struct upload_settlers settlers;
-    struct sg_timer *tell; /* those that wait for nothing any more */
+    struct upload_settler *settlers; /* in their order */
+    struct sg_timer *tell;           /* those that wait for nothing any more */
 };
 
 /* ---- upload.c ---- */
