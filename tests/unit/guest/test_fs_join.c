@@ -44,6 +44,30 @@ static void is_accepted(const struct fs_reply *r, const char *size)
 
 #define JOIN(id, nonce, offset) fs("join", "--upload", id, "--nonce", nonce, "--offset", offset, NULL)
 
+/* What a cut attempt left right behind the parts that arrived is none of them. */
+static void joins_no_further(void **state)
+{
+    (void)state;
+    part(".up-pe.n.0", "one,");
+    part(".up-pe.n.4", "two,");
+    part(".up-pe.n.8", "thr"); /* half of one */
+    fs_is_done(fs("join", "--upload", "pe", "--nonce", "n", "--offset", "0", "--size", "8", NULL), "8");
+    assert_string_equal(file_text(ours(".up-pe")), "one,two,");
+    assert_true(is_there(".up-pe.n.8"));
+    fs_is_done(fs("join", "--upload", "pe", "--nonce", "n", "--offset", "0", "--size", "8", NULL), "8");
+    part(".up-pe.m.8", "three");
+    fs_is_done(fs("join", "--upload", "pe", "--nonce", "m", "--offset", "8", "--size", "13", NULL), "13");
+    assert_string_equal(file_text(ours(".up-pe")), "one,two,three");
+    fs_is_done(fs("put", "--path", path_in(scratch, "pe"), "--from", ".up-pe", "--size", "13", NULL),
+               "created");
+    fs_is_done(fs("upload-remove", "--upload", "pe", NULL), "");
+    assert_false(is_there(".up-pe.n.8"));
+    part(".up-pz.n.0", ""); /* an empty one is one part, too */
+    fs_is_done(fs("join", "--upload", "pz", "--nonce", "n", "--offset", "0", "--size", "0", NULL), "0");
+    assert_true(is_there(".up-pz"));
+    is_accepted(fs("join", "--upload", "pz", "--nonce", "n", "--offset", "0", "--size", "0", NULL), "0");
+}
+
 static void joins_in_order(void **state)
 {
     (void)state;
@@ -323,11 +347,9 @@ int main(void)
 {
     umask(022);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joins_in_order),
-        cmocka_unit_test(goes_on_in_a_part),
-        cmocka_unit_test(nonsense_below_the_root),
-        cmocka_unit_test(killed_anywhere),
-        cmocka_unit_test(many_at_once),
+        cmocka_unit_test(joins_in_order),    cmocka_unit_test(joins_no_further),
+        cmocka_unit_test(goes_on_in_a_part), cmocka_unit_test(nonsense_below_the_root),
+        cmocka_unit_test(killed_anywhere),   cmocka_unit_test(many_at_once),
         cmocka_unit_test(full_disk),
     };
     return cmocka_run_group_tests(tests, harness_setup, teardown);
