@@ -94,6 +94,11 @@ void fs_print_name(const char *name, size_t len);
 /* The end of what ran out of time: it goes on after this line of this file ("": the only one; line 0: after it). */
 void fs_print_late(const char *path, uint64_t line);
 
+/* A write shows in a file's times when it begins, and not when it goes on.  Waits until *st, which becomes how the file is
+ * now, tells of no write that may still be under way, a fifth of a second at most; false when it never rests.  One that
+ * grows need not. */
+bool fs_rest(int fd, struct stat *st);
+
 /* Makes the directories before the last part of path, which is written to meanwhile. */
 bool fs_make_parents(struct fs *fs, char *path);
 /* From where they are to the end of `from`; false with errno. */

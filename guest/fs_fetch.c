@@ -258,6 +258,8 @@ static bool fetch(struct fetch *x)
     bool unsized = has_no_sizes(x->fd);
     for (int i = 0; i < INLINE_TRIES; i++) {
         enum told told = TELL_ANEW;
+        if (!unsized && x->fs->a->limit && !fs_rest(x->fd, &x->st))
+            break;
         if (unsized || x->st.st_size == 0) {
             told = fetch_unsized(x);
         } else {

@@ -524,6 +524,33 @@ def test_a_rewritten_file_is_cut_and_never_mixed(parts):
     assert got.count(b"a") == len(got)
 
 
+@pytest.mark.parametrize("size", [100000, 3000000])
+def test_a_file_that_hardly_rests(parts, size):
+    """A number at its beginning and its end, counted up in place with few pauses: never the one of another time."""
+    api, box = parts
+    api.run(box, shell=f"head -c {size} /dev/zero > f; for at in 0 {size - 8}; do "
+                       f"printf 10000000 | dd of=f conv=notrunc oflag=seek_bytes seek=$at status=none; done; touch go")
+    pid = api.start(box, shell=f"i=10000000; while [ -e go ]; do i=$((i+1)); for at in 0 {size - 8}; do "
+                               f"printf $i | dd of=f conv=notrunc oflag=seek_bytes seek=$at status=none; done; "
+                               f"[ $((i%20)) != 0 ] || sleep 0.1; done")
+    seen = {"whole": 0, "refused": 0, "cut": 0}
+    for _ in range(25):
+        with api.call("GET", content(box), params={"path": "f"}, stream=True) as answer:
+            if answer.status_code == 409:
+                problem(answer, 409, "file_changed")
+                seen["refused"] += 1
+                continue
+            assert answer.status_code == 200 and answer.headers["Content-Length"] == str(size)
+            got = answer.content
+        seen["whole" if len(got) == size else "cut"] += 1
+        if len(got) == size:
+            assert int(got[:8]) - int(got[-8:]) in (0, 1), "of two times"
+    print(seen)
+    assert seen["whole"] > 0
+    api.run(box, "rm", "go")
+    api.wait(box, pid)
+
+
 def host_pid(mark):
     """The process on this machine whose command line has this mark."""
     for entry in pathlib.Path("/proc").iterdir():
@@ -570,6 +597,20 @@ def test_a_client_that_leaves(parts):
             peer.sendall(f"GET {content(box)}?path=f HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {api.token}\r\n\r\n".encode())
             threading.Event().wait(random.random() / 10)
     nothing_is_left(api, box)
+
+
+def test_a_gateway_that_ends_amid_downloads(own_gateway, api, box):
+    """It ends in time, and with nothing of them left in its memory (own_gateway checks its exit code)."""
+    api.run(box, shell="head -c 30000000 /dev/zero > f")
+    for early in (True, False):
+        gateway = own_gateway(FILES_DOWNLOAD_PART_BYTES=MIB, SERVER_DRAIN_TIMEOUT_MS=300)
+        leaving, staying = Reader(Client(gateway), box, "f"), Reader(Client(gateway), box, "f")
+        leaving.read(100000)
+        leaving.peer.close()
+        if not early:
+            staying.read(8 * MIB)
+        assert gateway.end() == 0
+        assert len(staying.read()) < 30000000
 
 
 def test_a_lost_part_is_put_aside_again(parts):
