@@ -58,5 +58,11 @@ void route_file_truncate(struct exchange *ex);
 void route_file_utimes(struct exchange *ex);
 void route_file_mktemp(struct exchange *ex);
 void route_file_operation(struct exchange *ex);
+void route_upload_create(struct exchange *ex);
+void route_upload_tell(struct exchange *ex);
+void route_upload_append(struct exchange *ex);
+void route_upload_remove(struct exchange *ex);
+void route_archive_read(struct exchange *ex);
+void route_archive_write(struct exchange *ex);
 
 #endif

@@ -59,6 +59,13 @@ const struct route routes[] = {
     {"POST",   "/v1/sandboxes/{name}/files/utimes",  ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_utimes},
     {"POST",   "/v1/sandboxes/{name}/files/mktemp",  ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_mktemp},
     {"GET",    "/v1/sandboxes/{name}/files/operations/{id}", ROUTE_LOOP, AUTH_TOKEN, BODY_NONE, route_file_operation},
+
+    {"POST",   "/v1/sandboxes/{name}/files/uploads",      ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_upload_create},
+    {"HEAD",   "/v1/sandboxes/{name}/files/uploads/{id}", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_upload_tell},
+    {"PATCH",  "/v1/sandboxes/{name}/files/uploads/{id}", ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_upload_append},
+    {"DELETE", "/v1/sandboxes/{name}/files/uploads/{id}", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_upload_remove},
+    {"GET",    "/v1/sandboxes/{name}/files/archive",      ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_archive_read},
+    {"PUT",    "/v1/sandboxes/{name}/files/archive",      ROUTE_UPLOAD, AUTH_TOKEN, BODY_RAW,  route_archive_write},
 };
 /* clang-format on */
 const size_t routes_count = sizeof routes / sizeof *routes;

@@ -1,9 +1,7 @@
-/* What requests to resumable uploads say in their head: Upload-Complete, Upload-Offset and Upload-Length, which are
- * structured fields (RFC 9651), and the conditions of what an upload may replace. */
+/* What requests to resumable uploads say in their head, Upload-Complete, Upload-Offset and Upload-Length, which are
+ * structured fields (RFC 9651), and what the guest says of an upload.  Pure; any thread. */
 #ifndef SG_ROUTES_UPLOAD_FIELDS_H
 #define SG_ROUTES_UPLOAD_FIELDS_H
-
-#include "base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,8 +12,6 @@ struct upload_fields {
     bool has_complete, complete;
     int64_t offset, length; /* -1: not given */
 };
-
-/* ---- upload_fields.c: pure; any thread ---- */
 
 /* "?1" and "?0"; "12345".  Parameters behind them are passed over. */
 bool upload_flag_parse(const char *header, bool *out);
@@ -28,14 +24,5 @@ struct upload_state {
     bool done;
 };
 bool upload_state_parse(const char *word, struct upload_state *s);
-
-/* ---- upload_request.c: loop thread ---- */
-
-struct exchange;
-struct fs_request;
-/* BAD_REQUEST for what is no such value: nothing is guessed where bytes would be mixed up. */
-SG_MUST_CHECK enum sg_code upload_fields_of(struct exchange *ex, struct upload_fields *f, struct sg_error *e);
-/* If-Match and If-None-Match as options of the guest's `put`; PRECONDITION_FAILED for what can hold of no file. */
-SG_MUST_CHECK enum sg_code upload_conditions(struct exchange *ex, struct fs_request *r, struct sg_error *e);
 
 #endif

@@ -150,6 +150,7 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
     in->gw.run_max_output = c->run_max_output;
     in->gw.retain_bytes = c->retain_bytes;
     in->gw.download_part_bytes = (uint64_t)c->download_part_bytes;
+    in->gw.unpack_free_bytes = c->unpack_free_bytes;
     if (!open_state(in, exit_code)) {
         sg_secret_free(v->token);
         goto failed;

@@ -153,7 +153,7 @@ static void refused(struct fs_call *c, const struct sg_wire_line *line)
 {
     struct sg_error e;
     (void)guest_error(line, &e);
-    if (c->request->parts && e.outcome == SG_NOT_STARTED)
+    if (c->request->parts && e.outcome == SG_NOT_STARTED && e.code != SG_E_ARCHIVE_REFUSED)
         e.outcome = SG_OUTCOME_UNKNOWN;
     finish_failed(c, &e);
 }

@@ -1,6 +1,6 @@
 #include "transfer/unpack.h"
 
-#include "base/core/sha256.h"
+#include "base/crypto.h"
 #include "transfer/gzip.h"
 
 #include <stdlib.h>
@@ -10,12 +10,12 @@ enum { SLICE = 16 * 1024, DIGEST = 32 };
 
 struct unpack {
     struct unpack_spec s;
-    bool checks;
+    struct sg_hash *hash; /* NULL: none is checked */
     unsigned char want[DIGEST];
-    struct sg_sha256 sha256;
     enum unpack_form form; /* LOOK until it is known */
     struct gunzip gunzip;
     bool ended, source_waits, waits;
+    bool over; /* the end was told */
     enum sg_code failed;
     const char *why;
     uint64_t made; /* in this turn */
@@ -37,12 +37,12 @@ static void on_next_turn(void *arg)
 static bool begin(struct unpack *u)
 {
     u->form = u->s.form;
-    u->ended = u->source_waits = u->waits = false;
+    u->ended = u->source_waits = u->waits = u->over = false;
     u->failed = SG_OK;
     u->made = 0;
     u->start = u->end = 0;
-    sg_sha256_init(&u->sha256);
-    return u->form == UNPACK_NOT || gunzip_open(&u->gunzip, u->s.free_bytes);
+    return (!u->hash || sg_hash_restart(u->hash)) &&
+           (u->form == UNPACK_NOT || gunzip_open(&u->gunzip, u->s.free_bytes));
 }
 
 struct unpack *unpack_new(const struct unpack_spec *s)
@@ -51,11 +51,12 @@ struct unpack *unpack_new(const struct unpack_spec *s)
     if (!u)
         return NULL;
     u->s = *s;
-    u->checks = s->sha256 != NULL;
-    if (u->checks)
-        memcpy(u->want, s->sha256, DIGEST);
     u->next_turn = sg_timer_new(s->loop, on_next_turn, u);
-    if (u->next_turn && begin(u))
+    if (s->sha256) {
+        memcpy(u->want, s->sha256, DIGEST);
+        u->hash = sg_hash_new(SG_SHA256);
+    }
+    if (u->next_turn && (u->hash || !s->sha256) && begin(u))
         return u;
     unpack_free(u);
     return NULL;
@@ -66,6 +67,7 @@ void unpack_free(struct unpack *u)
     if (!u)
         return;
     sg_timer_free(u->next_turn);
+    sg_hash_free(u->hash);
     gunzip_close(&u->gunzip);
     free(u);
 }
@@ -104,8 +106,8 @@ static size_t take(struct unpack *u)
     if (n == VERCEL_READ_PAUSE || n == VERCEL_READ_ABORT)
         return n;
     u->ended = n == 0;
-    if (u->checks)
-        sg_sha256_update(&u->sha256, u->in + u->end, n);
+    if (u->hash)
+        sg_hash_add(u->hash, u->in + u->end, n);
     u->end += n;
     return 0;
 }
@@ -120,14 +122,11 @@ void unpack_more(struct unpack *u)
 
 static size_t the_end(struct unpack *u)
 {
-    unsigned char got[DIGEST];
-    if (!u->checks)
+    unsigned char got[SG_HASH_MAX];
+    u->over = true;
+    if (!u->hash || (sg_hash_end(u->hash, got) == DIGEST && memcmp(got, u->want, DIGEST) == 0))
         return 0;
-    struct sg_sha256 copy = u->sha256;
-    sg_sha256_final(&copy, got);
-    return memcmp(got, u->want, DIGEST) == 0
-               ? 0
-               : fail(u, SG_E_DIGEST_MISMATCH, "what came is not what Content-Digest names");
+    return fail(u, SG_E_DIGEST_MISMATCH, "what came is not what Content-Digest names");
 }
 
 /* ---- what is in it ---- */
@@ -210,6 +209,8 @@ size_t unpack_read(void *arg, char *buf, size_t cap)
     size_t rc;
     if (u->failed)
         return VERCEL_READ_ABORT;
+    if (u->over)
+        return 0;
     if (u->form == UNPACK_LOOK && (rc = look(u)))
         return rc;
     return u->form == UNPACK_GZIP ? inflated(u, buf, cap) : plain(u, buf, cap);

@@ -40,7 +40,7 @@ struct upload_spec {
     vercel_read_fn *read; /* the body; 0 ends it, VERCEL_READ_ABORT: it is cut */
     /* Asked at the end, with --from NAME --size N added; of a resumable one "upload-finish", with --upload ID.  Read until
      * the first of both: the end, or upload_cancel; read may add to it until it says 0.  An answer that goes on (M behind an
-     * N line with a cursor) is followed.  NULL: the bytes are only kept. */
+     * N line "c<cursor>") is followed.  NULL: the bytes are only kept. */
     const struct fs_request *finish;
 };
 

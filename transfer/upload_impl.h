@@ -23,6 +23,7 @@ enum {
     UPLOAD_NONCE = 8,
     UPLOAD_BATCHES = 4,        /* of parts that wait to be joined, before no more are sent */
     UPLOAD_BATCH_PARTS = 4,    /* joined at once */
+    UPLOAD_ROUNDS = 1000,      /* calls of an act that lasts */
     UPLOAD_STREAM_MS = 120000, /* a part is on its way no longer than this because its bytes come slowly */
     UPLOAD_STALL_MS = 60000,   /* and this when its bytes are there and are not taken, or not answered */
     UPLOAD_TICK_MS = 5000,
@@ -96,6 +97,7 @@ struct upload {
     uint64_t joined; /* as much lies in the joined file */
 
     struct fs_request request; /* of the call: join, finish or removal */
+    unsigned rounds;           /* of finish, so far */
     struct fs_call *call;
     bool began; /* finish said that it goes on: part of it is done */
     char from[sizeof ".up-" + UPLOAD_ID_MAX + 1 + UPLOAD_NONCE + 24]; /* what finish is given */

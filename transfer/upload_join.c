@@ -44,9 +44,11 @@ static void on_joined(void *arg, const struct fs_answer *a, const struct sg_erro
         upload_step(u);
         return;
     }
-    /* An answer that was lost may have told it before. */
+    /* An answer that was lost may have told it before.  Of a resumable one that somebody else may have brought so far it
+     * does not count: the guest knows its own parts when it is asked again. */
     bool done = a ? reaches(a, end)
-                  : e->code == SG_E_UPLOAD_OFFSET && e->accepted >= 0 && (uint64_t)e->accepted == end;
+                  : !u->resumable && e->code == SG_E_UPLOAD_OFFSET && e->accepted >= 0 &&
+                        (uint64_t)e->accepted == end;
     if (a && !done) {
         (void)sg_fail(&own, SG_E_UPSTREAM_BAD_RESPONSE, SG_OUTCOME_UNKNOWN,
                       "the parts of the upload did not join to what they were");
@@ -132,7 +134,7 @@ static void failed_at_last(struct upload *u, const struct sg_error *e)
 {
     struct sg_error own = *e;
     bool there = !is_refusal(&own) || u->dirty;
-    if (own.outcome == SG_OUTCOME_UNKNOWN &&
+    if (own.outcome == SG_OUTCOME_UNKNOWN && !u->request.parts &&
         (!strcmp(own.errno_name, "ENOENT") || !strcmp(own.errno_name, "EEXIST") ||
          own.code == SG_E_UPLOAD_NOT_FOUND))
         /* the one before, whose answer was lost, may have been the one that took the upload */
@@ -156,13 +158,14 @@ static void go_on(struct upload *u, const struct fs_answer *a)
 {
     struct sg_error e;
     const struct fs_item *last = a->n ? &a->items[a->n - 1] : NULL;
+    const char *cursor = last && last->kind == SG_WIRE_NAME ? a->bytes + last->name : "";
     u->began = true;
-    if (last && last->kind == SG_WIRE_NAME) {
-        finish_from(u, a->bytes + last->name, last->name_len);
+    if (*cursor == 'c' && last->name_len > 1 && ++u->rounds <= UPLOAD_ROUNDS) {
+        finish_from(u, cursor + 1, last->name_len - 1);
         return;
     }
     (void)sg_fail(&e, SG_E_UPSTREAM_BAD_RESPONSE, SG_OUTCOME_UNKNOWN,
-                  "the helper in the sandbox does not say where it goes on");
+                  "the helper in the sandbox does not say where it goes on, or comes to no end");
     failed_at_last(u, &e);
 }
 
