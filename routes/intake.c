@@ -11,7 +11,8 @@ void intake_init(struct intake *in, const struct exchange *ex, void (*more)(void
     in->arg = arg;
     in->gone = in->in_data = in->body_waits = in->reader_waits = in->ended = false;
     in->kept = ex->content_length >= 0 && ex->content_length <= INTAKE_BUFFER;
-    in->start = in->end = 0;
+    in->now = NULL;
+    in->now_len = in->start = in->end = 0;
 }
 
 static size_t fill(struct intake *in, const char *data, size_t len)
@@ -41,6 +42,14 @@ static size_t on_data(void *arg, const char *data, size_t len)
     struct intake *in = arg;
     size_t taken = 0, n;
     in->in_data = true;
+    if (!in->kept) { /* right to who waits for it */
+        in->now = data;
+        in->now_len = len;
+        wake(in);
+        taken = len - in->now_len;
+        in->now = NULL;
+        in->now_len = 0;
+    }
     do { /* who is woken may read at once and so make room */
         n = fill(in, data + taken, len - taken);
         taken += n;
@@ -68,6 +77,13 @@ void intake_begin(struct intake *in, struct exchange *ex)
 size_t intake_read(struct intake *in, char *out, size_t cap)
 {
     size_t n = in->end - in->start;
+    if (!n && in->now_len) {
+        n = in->now_len < cap ? in->now_len : cap;
+        memcpy(out, in->now, n);
+        in->now += n;
+        in->now_len -= n;
+        return n;
+    }
     if (!n && in->ended)
         return 0;
     if (!n && in->gone)

@@ -19,6 +19,8 @@ struct intake {
     bool reader_waits; /* was told to pause */
     bool ended;        /* the whole body is here, or was read */
     bool kept;         /* the buffer holds the body from its start */
+    const char *now;   /* inside on_data: what is in no buffer yet, behind what is in ours */
+    size_t now_len;
     size_t start, end; /* unread part of buf */
     char buf[INTAKE_BUFFER];
 };

@@ -1,12 +1,13 @@
 #include "vercel/targz.h"
 
+#include "vercel/crc32.h"
+
 #include "base/buf.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 enum {
     TAR_BLOCK = 512,
@@ -260,7 +261,7 @@ size_t targz_read(struct targz *t, char *buf, size_t cap)
             return done ? done : n;
         if (n == VERCEL_READ_ABORT)
             return n;
-        t->crc = (uint32_t)crc32(t->crc, (const unsigned char *)buf + done, (uInt)n);
+        t->crc = vercel_crc32(t->crc, buf + done, n);
         t->tar_pos += n;
         t->block_left -= n;
         done += n;
