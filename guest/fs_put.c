@@ -202,32 +202,49 @@ static bool copy_beside(struct fs_put *p)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     snprintf(p->temp, sizeof p->temp, ".sandgate-%d-%lx", (int)getpid(), (unsigned long)t.tv_nsec);
-    bool nameless = true;
     int fd = openat(p->to.dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        nameless = false;
+    p->nameless = fd >= 0;
+    if (fd < 0)
         fd = openat(p->to.dir, p->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    }
-    if (fd < 0) {
-        p->temp[0] = '\0';
+    if (fd < 0)
         return false;
-    }
     p->fd = fd;
-    char link[32];
-    return lseek(p->upload, 0, SEEK_SET) == 0 && fs_copy_bytes(p->upload, fd) && set_attributes(p) &&
-           (!nameless || linkat(AT_FDCWD, fs_fd_path(fd, link), p->to.dir, p->temp, AT_SYMLINK_FOLLOW) == 0);
+    return lseek(p->upload, 0, SEEK_SET) == 0 && fs_copy_bytes(p->upload, fd) && set_attributes(p);
+}
+
+static bool is_copy(const struct fs_put *p)
+{
+    return p->fd != p->upload;
 }
 
 static void drop_copy(struct fs_put *p)
 {
     int err = errno;
-    if (p->temp[0])
-        (void)unlinkat(p->to.dir, p->temp, 0);
-    p->temp[0] = '\0';
-    if (p->fd != p->upload)
-        fs_close(p->fd);
+    if (is_copy(p)) {
+        if (!p->nameless)
+            (void)unlinkat(p->to.dir, p->temp, 0);
+        close(p->fd);
+    }
     p->fd = p->upload;
     errno = err;
+}
+
+/* The moment itself; false with errno. */
+static bool take_name(struct fs_put *p)
+{
+    bool exclusive = p->fs->a->exclusive;
+    char link[32];
+    if (!is_copy(p))
+        return fs_rename(p->store->fd, p->name, p->to.dir, p->to.name, exclusive);
+    if (p->nameless) {
+        const char *name = exclusive ? p->to.name : p->temp;
+        if (linkat(AT_FDCWD, fs_fd_path(p->fd, link), p->to.dir, name, AT_SYMLINK_FOLLOW))
+            return false;
+        p->nameless = false;
+        if (exclusive)
+            return true;
+    }
+    return fs_rename(p->to.dir, p->temp, p->to.dir, p->to.name, exclusive);
 }
 
 static bool lock_target(struct fs_put *p)
@@ -270,18 +287,16 @@ static bool put(struct fs_put *p, bool *again)
         return fs_failed(fs, "the upload");
     if (p->before && !p->before(p->arg, &p->now, p->exists))
         return false;
-    for (bool copied = p->temp[0];; copied = true) {
-        if (copied ? fs_rename(p->to.dir, p->temp, p->to.dir, p->to.name, fs->a->exclusive)
-                   : fs_rename(p->store->fd, p->name, p->to.dir, p->to.name, fs->a->exclusive))
-            return true;
-        /* Two mounts of one file system look like one until now. */
-        if (copied || errno != EXDEV)
-            break;
+    ok = take_name(p);
+    if (!ok && errno == EXDEV && !is_copy(p)) { /* two mounts of one file system look like one until now */
         if (!copy_beside(p) || fstat(p->fd, &p->now))
             return fs_failed(fs, "the upload");
         if (p->before && !p->before(p->arg, &p->now, p->exists))
             return false;
+        ok = take_name(p);
     }
+    if (ok)
+        return true;
     *again = fs->a->parents && errno == ENOENT; /* somebody took the directory away */
     return fs_failed(fs, "putting the file in its place");
 }
@@ -324,7 +339,6 @@ bool fs_put_take(struct fs_put *p)
 {
     struct fs *fs = p->fs;
     p->fd = p->lock = p->to.dir = -1;
-    p->temp[0] = '\0';
     p->upload = p->fd = fs_upload_lock(fs, p->store, p->name);
     if (p->upload < 0 || !fs_upload_check(fs, p->upload))
         return false;
@@ -344,9 +358,8 @@ bool fs_put_take(struct fs_put *p)
         return false;
     }
     (void)fs_sync_directory(p->to.dir); /* it is there; a directory that cannot be read cannot be synced */
-    if (p->fd != p->upload)
+    if (is_copy(p))
         (void)unlinkat(p->store->fd, p->name, 0);
-    p->temp[0] = '\0';
     fs_upload_forget(p->store, p->name);
     (void)fstat(p->fd, &p->now);
     return true;
@@ -354,7 +367,7 @@ bool fs_put_take(struct fs_put *p)
 
 void fs_put_close(struct fs_put *p)
 {
-    if (p->fd != p->upload)
+    if (is_copy(p))
         fs_close(p->fd);
     fs_close(p->upload);
     fs_close(p->lock);

@@ -15,7 +15,8 @@ struct fs_put {
 
     /* private */
     int upload, fd; /* the upload, locked; what takes its place: it, or a copy beside the target */
-    char temp[64];  /* the copy's name beside the target, "" for none */
+    char temp[64];  /* the copy's name beside the target */
+    bool nameless;  /* it does not have it yet */
     struct fs_place to;
     int lock; /* the target's directory, while what is there counts */
     bool exists;

@@ -9,6 +9,10 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <time.h>
+#include <sys/wait.h>
+#include <sys/mount.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -265,6 +269,57 @@ static void uploads_lie_below_the_root(void **state)
     assert_string_equal(file_text(below("mine")), "mine");
 }
 
+/* P29: kill -9 at any moment leaves the old file with its mode, or the new one whole; and nothing beside it. */
+static void killed_at_any_moment(const char *dir)
+{
+    enum { SIZE = 1500000, ROUNDS = 6 };
+    static char text[SIZE + 1], there[SIZE + 1], coded[8192], path[PATH_MAX];
+    unsigned killed = 0;
+    memset(text, 'n', SIZE);
+    snprintf(path, sizeof path, "%s/f", below(dir));
+    coded[sg_b64_encode(coded, path, strlen(path))] = '\0';
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        file_write(path, "old", 3);
+        assert_int_equal(chmod(path, 0751), 0);
+        bool ended = false;
+        for (long ns = 300000 + round % 4 * 200000; !ended; ns += 1000000) {
+            const char *args[] = {"fs", "--op", "put", "--path", coded, "--from", upload(".up-k", text),
+                                  NULL};
+            int fd, status;
+            pid_t pid = guest_spawn(NULL, args, &fd);
+            nanosleep(&(struct timespec){.tv_nsec = ns % 1000000000}, NULL);
+            kill(pid, SIGKILL);
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            close(fd);
+            ended = WIFEXITED(status);
+            killed += !ended;
+            struct stat st;
+            assert_int_equal(stat(path, &st), 0);
+            assert_int_equal(st.st_mode & 07777, 0751);
+            FILE *f = fopen(path, "re");
+            assert_non_null(f);
+            size_t n = fread(there, 1, sizeof there, f);
+            (void)fclose(f);
+            assert_true(n == 3 ? memcmp(there, "old", 3) == 0 : n == SIZE && memcmp(there, text, n) == 0);
+            assert_string_equal(fs_names_of(fs("list", "--path", below(dir), NULL)), "f ");
+            ended = ended || n == SIZE;
+        }
+    }
+    assert_true(killed > 0);
+    (void)unlink(path_in(root, ".up-k"));
+}
+
+static void killed(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(below("killed"), 0755), 0);
+    killed_at_any_moment("killed");
+    if (!small_root("size=4M,mode=0700"))
+        skip();
+    killed_at_any_moment("killed"); /* from another file system */
+    assert_int_equal(umount2(root, MNT_DETACH), 0);
+}
+
 static int teardown(void **state)
 {
     fs_calls_free();
@@ -280,6 +335,7 @@ int main(void)
         cmocka_unit_test(conditions),
         cmocka_unit_test(conditions_have_one_winner),
         cmocka_unit_test(stays_in_the_root),
+        cmocka_unit_test(killed),
         cmocka_unit_test(over_a_file_system_border),
         cmocka_unit_test(uploads_lie_below_the_root),
     };
