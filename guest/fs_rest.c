@@ -14,8 +14,8 @@ static int64_t age_ns(const struct stat *st)
     if (clock_gettime(CLOCK_REALTIME, &now))
         return REST_NS;
     int64_t s = now.tv_sec - st->st_mtim.tv_sec;
-    if (s < 0 || s > 1)
-        return REST_NS; /* long ago, or a time that somebody has set */
+    if (s < 0 || s > 1 || st->st_mtim.tv_nsec == 0)
+        return REST_NS; /* long ago, or a time that somebody has set: uploads have those of their archive */
     int64_t ns = s * second_ns + now.tv_nsec - st->st_mtim.tv_nsec;
     return ns < 0 ? REST_NS : ns;
 }
