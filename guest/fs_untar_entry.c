@@ -132,7 +132,7 @@ static bool extract_hardlink(struct untar *u, const struct tar_entry *e)
 }
 
 /* It is ours to fill, whatever it lets us do; what it is to let us do comes in the end. */
-static bool open_up(struct untar *u, int dir, const char *name)
+static bool open_up(int dir, const char *name)
 {
     struct stat st;
     int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -140,7 +140,6 @@ static bool open_up(struct untar *u, int dir, const char *name)
     if (ok && (st.st_mode & 0700) != 0700 && st.st_uid == geteuid())
         ok = fs_chmod_fd(fd, (st.st_mode & 07777) | 0700) == 0;
     fs_close(fd);
-    (void)u;
     return ok;
 }
 
@@ -150,7 +149,7 @@ static bool extract_directory(struct untar *u, const struct tar_entry *e)
     int dir = untar_make_parent(u, e->path, &name);
     if (dir < 0)
         return untar_failed(u, e->path, "its directory");
-    bool ok = mkdirat(dir, name, 0700) == 0 || (errno == EEXIST && open_up(u, dir, name));
+    bool ok = mkdirat(dir, name, 0700) == 0 || (errno == EEXIST && open_up(dir, name));
     return ok || untar_failed(u, e->path, "making the directory");
 }
 

@@ -3,8 +3,11 @@
 #include "tarball.h"
 #include "trees.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -544,6 +548,106 @@ static void races_do_not_lead_out(void **state)
     free(places.link);
 }
 
+enum { BIG = 48 << 20 }; /* takes some time to be extracted */
+
+struct swapper {
+    const char *dir, *race, *aside, *link;
+    atomic_bool ends;
+    bool swapped;
+};
+
+/* As soon as the second pass is at the big file, the directory becomes a link to the one outside. */
+static void *swap_amid(void *arg)
+{
+    struct swapper *s = arg;
+    while (!atomic_load(&s->ends) && !s->swapped) {
+        DIR *d = opendir(s->dir);
+        for (struct dirent *e; d && (e = readdir(d));)
+            s->swapped = s->swapped || strncmp(e->d_name, ".sandgate-", 10) == 0;
+        if (d)
+            closedir(d);
+        if (s->swapped)
+            s->swapped = rename(s->race, s->aside) == 0 && rename(s->link, s->race) == 0;
+    }
+    return NULL;
+}
+
+/* first and last: before and behind the big file. */
+static void upload_around(const struct tarball_member *first, const struct tarball_member *last)
+{
+    char size[16];
+    if (first)
+        tarball_add(&ball, first);
+    snprintf(size, sizeof size, "%011o", (unsigned)BIG);
+    MEMBER(&ball, .name = "big", .size = size);
+    size_t front = ball.len;
+    tarball_add(&ball, last);
+    tarball_end(&ball);
+    (void)upload(ball.bytes, front);
+    int fd = open(path_in(root, ".up-1"), O_WRONLY | O_CLOEXEC);
+    ssize_t rest = (ssize_t)(ball.len - front);
+    assert_true(fd >= 0 && pwrite(fd, ball.bytes + front, (size_t)rest, (off_t)front + BIG) == rest);
+    close(fd);
+    tarball_free(&ball);
+}
+
+/* What is swapped after everything was checked makes it fail, and nothing comes to where the link leads. */
+static void is_not_led_out(const struct tarball_member *first, const struct tarball_member *last,
+                           bool confined)
+{
+    char in[PATH_MAX], out[PATH_MAX];
+    snprintf(in, sizeof in, "%s", fresh("in"));
+    snprintf(out, sizeof out, "%s", fresh("out"));
+    make_dir("out/sub");
+    struct swapper s = {.dir = in};
+    for (int tries = 0; !s.swapped; tries++) {
+        assert_true(tries < 20);
+        fresh("in");
+        make_dir("in/race");
+        make_dir("in/race/sub");
+        assert_int_equal(symlink("../out", below("in/link")), 0);
+        upload_around(first, last);
+        char *names[] = {strdup(below("in/race")), strdup(below("in/aside")), strdup(below("in/link"))};
+        s.race = names[0], s.aside = names[1], s.link = names[2];
+        atomic_store(&s.ends, false);
+        pthread_t t;
+        assert_int_equal(pthread_create(&t, NULL, swap_amid, &s), 0);
+        const struct fs_reply *r =
+            fs("untar", "--from", ".up-1", "--path", in, confined ? "--root" : NULL, in, NULL);
+        atomic_store(&s.ends, true);
+        assert_int_equal(pthread_join(t, NULL), 0);
+        for (size_t i = 0; i < 3; i++)
+            free(names[i]);
+        assert_int_equal(tree_count(out), 1);
+        assert_int_equal(facts("out").st_mode & 07777, 0755);
+        assert_int_equal(facts("out/sub").st_mode & 07777, 0755);
+        struct stat link;
+        s.swapped = s.swapped && lstat(below("in/race"), &link) == 0 && S_ISLNK(link.st_mode);
+        if (s.swapped && r->last.kind != SG_WIRE_ERROR)
+            s.swapped = false; /* too late: all was done */
+        else if (s.swapped && strcmp(r->last.errno_name, "ELOOP") != 0)
+            assert_string_equal(r->last.errno_name, "ENOTDIR");
+    }
+}
+
+static void cannot_be_led_out_amid(void **state)
+{
+    (void)state;
+    static const struct tarball_member dirs[] = {{.name = "race", .type = '5', .mode = "0000700"},
+                                                 {.name = "race/sub", .type = '5', .mode = "0000700"}},
+                                       kinds[] = {{.name = "race/x", .data = "x"},
+                                                  {.name = "race/sub/x", .data = "x"},
+                                                  {.name = "race/sub/x", .type = '2', .target = "y"},
+                                                  {.name = "race/sub/x", .type = '1', .target = "big"},
+                                                  {.name = "race/sub/x", .type = '5'},
+                                                  {.name = "race/new/x", .data = "x"}},
+                                       other = {.name = "other", .data = "x"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        is_not_led_out(i == 0 ? &dirs[0] : NULL, &kinds[i], i % 2);
+    for (size_t i = 0; i < 4; i++) /* the directory's mode */
+        is_not_led_out(&dirs[i % 2], &other, i / 2);
+}
+
 /* ---- long ones ---- */
 
 /* The cursor of an answer that goes on. */
@@ -718,6 +822,34 @@ static void tells_how_far_it_came(void **state)
     assert_int_equal(umount2(root, MNT_DETACH), 0);
 }
 
+/* The very last one: from here on there is no openat2. */
+static void older_kernels(void **state)
+{
+    (void)state;
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 437, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {.len = sizeof code / sizeof *code, .filter = code};
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        skip();
+    MEMBER(&ball, .name = "x", .data = "x");
+    tarball_end(&ball);
+    char *dir = fresh("t");
+    const struct fs_reply *r = UNTAR(dir, "--root", dir, NULL);
+    assert_true(r->last.kind == SG_WIRE_ERROR && r->last.fail == SG_WF_INTERNAL);
+    assert_string_equal(r->last.errno_name, "ENOSYS");
+    extracts_what_tar_makes(state);
+    merges_and_replaces(state);
+    sees_what_is_in_the_way(state);
+    static const struct tarball_member sub = {.name = "race/sub", .type = '5', .mode = "0000700"},
+                                       file = {.name = "race/sub/x", .data = "x"};
+    is_not_led_out(&sub, &file, false);
+}
+
 static int teardown(void **state)
 {
     fs_calls_free();
@@ -733,9 +865,10 @@ int main(void)
         cmocka_unit_test(takes_links_that_stay),   cmocka_unit_test(sees_what_is_in_the_way),
         cmocka_unit_test(refuses_every_cut),       cmocka_unit_test(works_for_an_ordinary_user),
         cmocka_unit_test(stays_below_a_root),      cmocka_unit_test(races_do_not_lead_out),
-        cmocka_unit_test(goes_on_where_it_was),    cmocka_unit_test(refuses_foreign_cursors),
-        cmocka_unit_test(one_at_a_time),           cmocka_unit_test(takes_many_names),
-        cmocka_unit_test(tells_how_far_it_came),
+        cmocka_unit_test(cannot_be_led_out_amid),  cmocka_unit_test(goes_on_where_it_was),
+        cmocka_unit_test(refuses_foreign_cursors), cmocka_unit_test(one_at_a_time),
+        cmocka_unit_test(takes_many_names),        cmocka_unit_test(tells_how_far_it_came),
+        cmocka_unit_test(older_kernels),
     };
     return cmocka_run_group_tests(tests, harness_setup, teardown);
 }
