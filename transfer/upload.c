@@ -102,6 +102,7 @@ static void upload_free(struct upload *u)
 {
     sg_timer_free(u->kick);
     sg_timer_free(u->clock);
+    sg_timer_free(u->later);
     free(u->session_id);
     free(u->arch);
     free(u->cwd);
@@ -131,6 +132,8 @@ void upload_over(struct upload *u)
     fs_request_free(&u->request);
     sg_timer_stop(u->kick);
     sg_timer_stop(u->clock);
+    if (u->later)
+        sg_timer_stop(u->later);
     u->phase = UPLOAD_IS_OVER;
     u->done = NULL;
     TAILQ_REMOVE(&all->list, u, link);
@@ -178,7 +181,7 @@ void upload_fail(struct upload *u, const struct sg_error *e)
 
 static void go_on_failing(struct upload *u)
 {
-    if (u->call)
+    if (u->call || u->pauses)
         return;
     if (u->nbatches) {
         upload_join_next(u);
@@ -360,6 +363,9 @@ struct uploads *uploads_new(struct sg_loop *loop, struct guestlink *g, const str
     all->guestlink = g;
     all->backoff_ms = UPLOAD_BACKOFF_MS;
     all->linger_ms = UPLOAD_LINGER_MS;
+    all->tick_ms = UPLOAD_TICK_MS;
+    all->stream_ms = UPLOAD_STREAM_MS;
+    all->stall_ms = UPLOAD_STALL_MS;
     all->part_bytes = l->part_bytes ? l->part_bytes : UPLOAD_PART;
     TAILQ_INIT(&all->list);
     all->tell = sg_timer_new(loop, on_tell, all);

@@ -99,10 +99,13 @@ struct upload {
     struct fs_request request; /* of the call: join, finish or removal */
     unsigned rounds;           /* of finish, so far */
     struct fs_call *call;
-    bool began; /* finish said that it goes on: part of it is done */
+    int call_tries;
+    bool pauses; /* before the call is made again */
+    bool began;  /* finish said that it goes on: part of it is done */
     char from[sizeof ".up-" + UPLOAD_ID_MAX + 1 + UPLOAD_NONCE + 24]; /* what finish is given */
 
-    struct sg_timer *kick, *clock; /* step(); backoff and ticks */
+    struct sg_timer *kick, *clock; /* step(); backoff and ticks of a part */
+    struct sg_timer *later;        /* of the call; NULL until it is needed */
     struct sg_grave grave;
 };
 
@@ -121,7 +124,8 @@ struct uploads {
     struct guestlink *guestlink;
     struct blocks *blocks;
     uint64_t part_bytes; /* becomes less where the upstream refuses so much */
-    uint64_t backoff_ms, linger_ms;
+    uint64_t backoff_ms, linger_ms, tick_ms;
+    int64_t stream_ms, stall_ms;
     struct upload_list list;
     struct upload_settler *settlers; /* in their order */
     struct sg_timer *tell;           /* those that wait for nothing any more */
@@ -157,6 +161,10 @@ void upload_part_stop(struct upload *u);
 void upload_part_more(struct upload *u);
 void upload_part_clock(struct upload *u);
 bool upload_new_nonce(struct upload *u);
+/* It may be another time, before long. */
+bool upload_may_pass(const struct sg_error *e);
+/* How long to wait after so many tries. */
+uint64_t upload_backoff_ms(const struct upload *u, int tries, const struct sg_error *e);
 
 /* ---- upload_join.c ---- */
 

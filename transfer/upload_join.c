@@ -15,6 +15,23 @@ static struct fs_call *call(struct upload *u, fs_done_fn *done, struct sg_error 
     return fs_call_start(u->all->guestlink, &t, &u->request, done, u, e);
 }
 
+static void on_later(void *arg);
+
+/* Whether the call that failed is made once more, after a while: only of those that may be made twice. */
+static bool try_later(struct upload *u, const struct sg_error *e)
+{
+    bool passes = upload_may_pass(e) || e->code == SG_E_OVERLOADED;
+    if (!passes || ++u->call_tries >= UPLOAD_TRIES)
+        return false;
+    if (!u->later)
+        u->later = sg_timer_new(u->all->loop, on_later, u);
+    if (!u->later)
+        return false;
+    u->pauses = true;
+    sg_timer_start(u->later, upload_backoff_ms(u, u->call_tries, e));
+    return true;
+}
+
 /* ---- joining ---- */
 
 void upload_close_batch(struct upload *u)
@@ -56,10 +73,13 @@ static void on_joined(void *arg, const struct fs_answer *a, const struct sg_erro
     }
     if (done) {
         u->joined = end;
+        u->call_tries = 0;
         memmove(u->batches, u->batches + 1, --u->nbatches * sizeof *u->batches);
         upload_step(u);
         return;
     }
+    if (!a && try_later(u, e))
+        return;
     if (u->resumable) { /* what follows cannot be kept either */
         u->nbatches = 0;
         u->open.parts = 0;
@@ -74,7 +94,7 @@ void upload_join_next(struct upload *u)
 {
     const struct upload_batch *b = u->batches;
     struct sg_error e;
-    if (u->call || !u->nbatches)
+    if (u->call || u->pauses || !u->nbatches)
         return;
     fs_request_begin(&u->request, "join");
     fs_request_text(&u->request, "--upload", u->id);
@@ -173,6 +193,9 @@ static void on_finished(void *arg, const struct fs_answer *a, const struct sg_er
 {
     struct upload *u = arg;
     u->call = NULL;
+    bool undone = e && (e->outcome == SG_NOT_SENT || e->outcome == SG_NOT_STARTED);
+    if (undone && u->joined && try_later(u, e))
+        return; /* after so many bytes a busy upstream is no reason to give up */
     if (!a) {
         failed_at_last(u, e);
         return;
@@ -201,6 +224,20 @@ static void finish_from(struct upload *u, const char *cursor, size_t len)
     if (len)
         fs_request_bytes(&u->request, "--cursor", cursor, len);
     fs_request_free(&before);
+    u->call = call(u, on_finished, &e);
+    if (!u->call)
+        failed_at_last(u, &e);
+}
+
+static void on_later(void *arg)
+{
+    struct upload *u = arg;
+    struct sg_error e;
+    u->pauses = false;
+    if (u->phase != UPLOAD_ENDS) {
+        upload_step(u);
+        return;
+    }
     u->call = call(u, on_finished, &e);
     if (!u->call)
         failed_at_last(u, &e);

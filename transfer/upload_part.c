@@ -82,7 +82,7 @@ static void send_part(struct upload *u)
     p->tries++;
     p->call = vercel_file_write_start(guestlink_client(u->all->guestlink), &w, on_part, u, &e);
     if (p->call)
-        sg_timer_start(u->clock, UPLOAD_TICK_MS);
+        sg_timer_start(u->clock, u->all->tick_ms);
     else
         upload_fail(u, &e);
 }
@@ -126,7 +126,7 @@ static void part_arrived(struct upload *u)
 
 /* ---- failures ---- */
 
-static bool may_pass(const struct sg_error *e)
+bool upload_may_pass(const struct sg_error *e)
 {
     switch ((int)e->code) {
     case SG_E_UPSTREAM_UNREACHABLE:
@@ -140,9 +140,9 @@ static bool may_pass(const struct sg_error *e)
     }
 }
 
-static uint64_t backoff_ms(const struct upload *u, const struct sg_error *e)
+uint64_t upload_backoff_ms(const struct upload *u, int tries, const struct sg_error *e)
 {
-    uint64_t ms = u->all->backoff_ms << (u->part.tries < 8 ? u->part.tries - 1 : 7);
+    uint64_t ms = u->all->backoff_ms << (tries < 8 ? tries - 1 : 7);
     ms = ms < UPLOAD_BACKOFF_MAX_MS ? ms : UPLOAD_BACKOFF_MAX_MS;
     unsigned char r = 0;
     if (sg_random(&r, 1))
@@ -177,14 +177,14 @@ static void part_failed(struct upload *u, const struct sg_error *e)
         u->cut_ms = sg_mono_ms();
     if (halve(u, e))
         return;
-    bool again = may_pass(e) && u->part.tries < UPLOAD_TRIES;
+    bool again = upload_may_pass(e) && u->part.tries < UPLOAD_TRIES;
     if (!again || (left && !rename_part(u))) {
         upload_fail(u, e);
         return;
     }
     sg_log(SG_LOG_INFO, "upload_part_again", "session", "s", u->session_id, "try", "i",
            (int64_t)u->part.tries, "error", "e", e, NULL);
-    sg_timer_start(u->clock, backoff_ms(u, e));
+    sg_timer_start(u->clock, upload_backoff_ms(u, u->part.tries, e));
     upload_step(u); /* meanwhile the body comes in */
 }
 
@@ -238,13 +238,13 @@ void upload_part_clock(struct upload *u)
         send_part(u);
         return;
     }
-    sg_timer_start(u->clock, UPLOAD_TICK_MS);
+    sg_timer_start(u->clock, u->all->tick_ms);
     bool here = u->held.bytes >= p->size;
-    if (!here && u->held.bytes && now - p->started_ms > UPLOAD_STREAM_MS) {
+    if (!here && u->held.bytes && now - p->started_ms > u->all->stream_ms) {
         /* the client is slow: what comes next is announced in pieces that it can bring in time */
         u->limit = u->held.bytes > UPLOAD_PART_MIN ? u->held.bytes : UPLOAD_PART_MIN;
         send_what_is_here(u);
-    } else if (!p->call_waits && now - p->moved_ms > UPLOAD_STALL_MS) {
+    } else if (!p->call_waits && now - p->moved_ms > u->all->stall_ms) {
         too_slow(u);
     }
 }

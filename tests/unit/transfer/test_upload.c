@@ -357,6 +357,51 @@ static void test_cut_while_streaming(void **state)
     assert_int_equal(played.nwrites, 2);
 }
 
+/* Its bytes are taken, and there is no answer: after a while it is sent again. */
+static void test_hangs(void **state)
+{
+    (void)state;
+    for (int nth = 1; nth <= 2; nth++) {
+        struct owner o;
+        start_over(PART, 64 * MIB);
+        all->tick_ms = 5;
+        all->stall_ms = 300;
+        played.faults[0].nth = nth;
+        played.faults[0].fate = FATE_HANGS;
+        run(&o, PART + 10, nth == 1 ? -1 : (int64_t)(PART + 10));
+        assert_true(o.ok);
+        assert_true(played.writes[nth - 1].cancelled);
+        assert_int_equal(offset_of(&played.writes[nth]), offset_of(&played.writes[nth - 1]));
+        assert_there(PART + 10);
+    }
+}
+
+/* A slow client: a part does not stay on its way until an edge cuts it, but becomes what is there, and those that follow
+ * are announced no longer. */
+static void test_slow_client(void **state)
+{
+    (void)state;
+    struct owner o = {0};
+    uint64_t size = 2 * PART;
+    all->tick_ms = 5;
+    all->stream_ms = 200;
+    begin(&o, size, (int64_t)size);
+    for (bool cut = false; !cut; cut = played.nwrites > 1) {
+        give(&o, o.ready < 300 * KIB ? 4096 : 0);
+        played_turns(20);
+    }
+    assert_true(played.writes[0].cancelled);
+    assert_int_equal(played.writes[0].size, PART);
+    assert_true(played.writes[1].size <= 300 * KIB);
+    give(&o, size);
+    assert_true(played_until(&o.done) && played_rest());
+    fs_request_free(&o.finish);
+    assert_true(o.ok);
+    for (size_t i = 2; i < played.nwrites; i++)
+        assert_true(played.writes[i].size <= 304 * KIB);
+    assert_there(size);
+}
+
 /* P31: it never arrives. */
 static void test_given_up(void **state)
 {
@@ -445,6 +490,18 @@ static void test_joins(void **state)
         assert_there(6 * PART + 1);
     }
     struct owner o;
+    start_over(PART, 64 * MIB);
+    played.refuse_join = 2 * FS_TRIES; /* for longer than a call tries by itself */
+    run(&o, 6 * PART + 1, -1);
+    assert_true(o.ok);
+    assert_there(6 * PART + 1);
+    start_over(PART, 64 * MIB);
+    played.refuse_join = 100; /* for ever */
+    run(&o, 6 * PART + 1, -1);
+    assert_false(o.ok);
+    assert_int_equal(o.e.code, SG_E_UPSTREAM_UNREACHABLE);
+    assert_int_equal(o.e.outcome, SG_NOT_STARTED);
+    assert_nothing();
     start_over(PART, 64 * MIB);
     played.join_no_space = true;
     run(&o, 3 * PART, (int64_t)(3 * PART));
@@ -928,6 +985,8 @@ int main(void)
         TEST(test_cut_single),
         TEST(test_cut_while_streaming),
         TEST(test_given_up),
+        TEST(test_hangs),
+        TEST(test_slow_client),
         TEST(test_given_up_later),
         TEST(test_too_large),
         TEST(test_joins),
