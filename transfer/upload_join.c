@@ -193,11 +193,11 @@ static void on_finished(void *arg, const struct fs_answer *a, const struct sg_er
 {
     struct upload *u = arg;
     u->call = NULL;
-    bool undone = e && (e->outcome == SG_NOT_SENT || e->outcome == SG_NOT_STARTED);
-    if (undone && u->joined && try_later(u, e))
-        return; /* after so many bytes a busy upstream is no reason to give up */
     if (!a) {
-        failed_at_last(u, e);
+        bool undone = e->outcome == SG_NOT_SENT || e->outcome == SG_NOT_STARTED;
+        /* after so many bytes a busy upstream is no reason to give up */
+        if (!undone || !u->joined || !try_later(u, e))
+            failed_at_last(u, e);
         return;
     }
     if (a->more) {
