@@ -251,8 +251,9 @@ static bool add_file(struct tar *t, const struct fs_entry *e)
     if (fd < 0)
         return errno == ELOOP || errno == ENOENT ? changed(t, e->path)
                                                  : failed_at(t, e->path, SG_WF_FILE, "cannot be read");
-    bool ok = (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (t->met || is_known(t, fd, &st))) ||
-              changed(t, e->path);
+    bool ok =
+        (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (t->met ? fs_rest(fd, &st) : is_known(t, fd, &st))) ||
+        changed(t, e->path);
     if (ok) {
         struct tar_head h = head_of(TAR_FILE, e->path, &st);
         h.size = in_phase(t, FS_TAR_CONTENTS) ? t->from.entry.size : (uint64_t)st.st_size;

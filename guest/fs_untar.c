@@ -2,7 +2,9 @@
 
 #include "base/core/num.h"
 #include "guest/files.h"
+#include "guest/fs_put.h"
 #include "guest/out.h"
+#include "guest/sweep.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -180,46 +182,49 @@ void untar_close(struct untar *u)
     untar_names_free(&u->names);
 }
 
-/* An earlier call may be at it still, its answer lost; and then it is done. */
-static bool lock(struct fs *fs, int archive)
+/* What came of it is said; unless it goes on, the archive is needed no more. */
+static bool settle(struct untar *u, const struct guest_root *store, const char *name, bool ok, bool more)
 {
-    struct stat st;
-    if (!fs_lock(fs, archive, UINT64_MAX) || fstat(archive, &st))
-        return fs_failed(fs, "the archive is being extracted");
-    return st.st_nlink > 0 || fs_refused(fs, ENOENT, "the upload");
+    char word[32];
+    if (ok && more) {
+        print_cursor(u);
+        out_kind(SG_WIRE_MORE, NULL);
+        return true;
+    }
+    (void)unlinkat(store->fd, name, 0);
+    fs_upload_forget(store, name);
+    if (ok) {
+        snprintf(word, sizeof word, "files:%" PRIu64, u->done);
+        out_kind(SG_WIRE_OK, word);
+    }
+    return ok;
 }
 
 bool fs_untar(struct fs *fs)
 {
     struct guest_root store;
     bool more = false, ok = false;
-    if (!root_open(&store, false, fs->f))
-        return false;
+    const char *name = upload_name(fs->a->upload);
+    if (!name)
+        return guest_failed(fs->f, SG_WF_USAGE, 0, "bad value of --from");
     struct untar *u = calloc(1, sizeof *u);
-    int archive = u ? upload_open(&store, fs->a->upload, fs->f) : -1;
     if (!u)
-        guest_failed(fs->f, SG_WF_INTERNAL, ENOMEM, "no memory");
-    if (archive >= 0 && lock(fs, archive)) {
-        u->fs = fs;
-        u->archive = archive;
-        u->deadline_ms = guest_now_ms() + guest_life_ms() / 2;
-        u->dir = u->parent = -1;
-        ok = untar_run(u, &more);
-        if (ok && more) {
-            print_cursor(u);
-            out_kind(SG_WIRE_MORE, NULL);
-        } else {
-            upload_unlink(&store, fs->a->upload);
+        return guest_failed(fs->f, SG_WF_INTERNAL, ENOMEM, "no memory");
+    if (root_open(&store, false, fs->f)) {
+        sweep_stale(&store);
+        /* An earlier call may be at it still, its answer lost; then it is there no more. */
+        u->archive = fs_upload_lock(fs, &store, name);
+        if (u->archive >= 0) {
+            u->fs = fs;
+            u->deadline_ms = guest_now_ms() + guest_life_ms() / 2;
+            u->dir = u->parent = -1;
+            ok = untar_run(u, &more);
+            ok = settle(u, &store, name, ok, more);
+            untar_close(u);
+            close(u->archive);
         }
-        if (ok && !more) {
-            char word[32];
-            snprintf(word, sizeof word, "files:%" PRIu64, u->done);
-            out_kind(SG_WIRE_OK, word);
-        }
-        untar_close(u);
+        close(store.fd);
     }
-    fs_close(archive);
     free(u);
-    close(store.fd);
     return ok;
 }
