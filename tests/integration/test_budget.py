@@ -76,6 +76,43 @@ def test_a_large_file_is_two_calls_a_part_and_one_to_clear_up(own_gateway, emula
         api.clean_up()
 
 
+def test_a_large_file_goes_up_with_one_call_a_part_and_two_to_end(own_gateway, emulator):
+    """Parts are joined several at a time, beside the next one's way."""
+    part = 256 * 1024
+    api = Client(own_gateway(FILES_UPLOAD_PART_BYTES=part))
+    box = api.sandbox()
+    try:
+        api.run(box, "true")
+        for size in (part, 3 * part, 8 * part + 1):
+            with emulator.calls() as calls:
+                api.put(box, "f", b"x" * size)
+            parts, seen = -(-size // part), calls.seen()
+            assert seen.count(("POST", "write")) == parts, (size, seen)
+            assert len(calls) <= 2 if parts == 1 else len(calls) <= 2 * parts + 1, (size, seen)
+    finally:
+        api.clean_up()
+
+
+def test_an_archive_is_two_calls_a_part_and_one_to_clear_up(own_gateway, emulator):
+    part = 256 * 1024
+    api = Client(own_gateway(FILES_DOWNLOAD_PART_BYTES=part))
+    box = api.sandbox()
+    content = f"/v1/sandboxes/{box}/files/archive"
+    try:
+        api.run(box, shell="mkdir few many; echo x > few/a; for i in 1 2 3 4; do head -c 200000 /dev/zero > many/$i; done")
+        with emulator.calls() as calls:
+            small = api.ok("GET", content, params={"path": "few"}).content
+        assert calls.seen() == [("POST", "cmd")]
+        with emulator.calls() as calls:
+            large = api.ok("GET", content, params={"path": "many"}).content
+        assert len(large) > 3 * part and len(calls) <= 2 * -(-len(large) // part) + 1, calls.seen()
+        with emulator.calls() as calls:
+            api.ok("PUT", content, params={"path": "copy", "parents": "true"}, data=small, headers={"Content-Type": "application/x-tar"})
+        assert calls.seen() == [("POST", "write"), ("POST", "cmd")]
+    finally:
+        api.clean_up()
+
+
 def test_an_operation_on_files_is_one_call(api, warm, emulator):
     base = f"/v1/sandboxes/{warm}/files"
     api.run(warm, shell="mkdir d; echo x > d/f; ln -s f d/l; mkdir d/t; echo y > d/t/g")
