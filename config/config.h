@@ -53,6 +53,8 @@ struct config {
     int64_t upload_part_bytes;
     int64_t buffer_bytes; /* of all uploads together */
     int64_t unpack_free_bytes;
+    int64_t watch_grace_ms;
+    int64_t watch_retain_bytes;
     /* [store] */
     char *state_file; /* NULL: in memory */
     int64_t output_keep_ms;

@@ -303,9 +303,13 @@ bool watch_look(struct watcher *w)
 {
     int fd = open_top(w), err = errno;
     w->look_ms = guest_now_ms() + WATCH_LOOK_MS;
-    if (fd < 0) /* who may not look any more is still told */
-        return err == EACCES || short_of(err) || not_there(w, err);
-    bool same = is_top(w, fd);
-    close(fd);
-    return same || watch_gone(w, "replaced");
+    if (fd < 0 && (err == EACCES || short_of(err)))
+        return true; /* who may not look any more is still told */
+    bool same = fd >= 0 && is_top(w, fd);
+    fs_close(fd);
+    if (same)
+        return true;
+    if (!watch_read(w)) /* the kernel may know better what became of it */
+        return false;
+    return fd < 0 ? not_there(w, err) : watch_gone(w, "replaced");
 }

@@ -152,15 +152,20 @@ static int print_id(char out[EVENTS_ID_MAX], const struct events_at *at)
 
 /* ---- records ---- */
 
+static bool begin_id(struct sg_buf *b, enum events_format format, const char *id, const char *type)
+{
+    if (format == EVENTS_NDJSON)
+        return true;
+    return sg_buf_adds(b, "event: ") && sg_buf_adds(b, type) && sg_buf_adds(b, "\nid: ") &&
+           sg_buf_adds(b, id) && sg_buf_adds(b, "\ndata: ");
+}
+
 static bool begin(struct sg_buf *b, enum events_format format, const struct events_at *after,
                   const char *type)
 {
     char id[EVENTS_ID_MAX];
-    if (format == EVENTS_NDJSON)
-        return true;
     (void)print_id(id, after);
-    return sg_buf_adds(b, "event: ") && sg_buf_adds(b, type) && sg_buf_adds(b, "\nid: ") &&
-           sg_buf_adds(b, id) && sg_buf_adds(b, "\ndata: ");
+    return begin_id(b, format, id, type);
 }
 
 static const char *ending(enum events_format format)
@@ -172,6 +177,12 @@ bool events_record(struct sg_buf *b, enum events_format format, const struct eve
                    const char *type, const char *json)
 {
     return begin(b, format, after, type) && sg_buf_adds(b, json) && sg_buf_adds(b, ending(format));
+}
+
+bool events_record_id(struct sg_buf *b, enum events_format format, const char *id, const char *type,
+                      const char *json)
+{
+    return begin_id(b, format, id, type) && sg_buf_adds(b, json) && sg_buf_adds(b, ending(format));
 }
 
 bool events_data(struct sg_buf *b, enum events_format format, const struct events_at *after, int stream,

@@ -35,6 +35,9 @@ bool events_parse_id(const char *id, struct events_at *out);
  */
 bool events_record(struct sg_buf *b, enum events_format format, const struct events_at *after,
                    const char *type, const char *json);
+/* The same with an id of another kind (text without LF). */
+bool events_record_id(struct sg_buf *b, enum events_format format, const char *id, const char *type,
+                      const char *json);
 /* Output at `offset` of a stream; at most 64 KiB. */
 bool events_data(struct sg_buf *b, enum events_format format, const struct events_at *after, int stream,
                  uint64_t offset, const void *data, size_t len);

@@ -78,7 +78,8 @@ static const struct sg_wire_process *newest(const struct feed *f)
     return p->id[0] ? p : &f->p;
 }
 
-static bool up_open(struct feed *f, struct sg_error *e)
+/* start: it does not run yet; NULL: it does. */
+static bool up_open(struct feed *f, const struct process_spec *start, struct sg_error *e)
 {
     struct follow_spec s = {
         .session = {f->session.session_id, f->session.arch, f->session.cwd},
@@ -86,6 +87,7 @@ static bool up_open(struct feed *f, struct sg_error *e)
         .offset = {f->ring[0].end, f->ring[1].end},
         .only = -1,
         .attend = f->attend,
+        .start = start,
     };
     f->paused = false;
     f->up = follower_open(f->obj.relay, &s, &up_events, f, e);
@@ -139,7 +141,7 @@ static void up_again(struct feed *f)
     quiet_leave(&f->quiet);
     if (f->nreaders && !f->ended)
         start_timer(f);
-    if (!f->up && !f->ended && !up_open(f, &e))
+    if (!f->up && !f->ended && !up_open(f, NULL, &e))
         feed_end(f, NULL, &e);
 }
 
@@ -475,7 +477,7 @@ struct feed *feed_new(struct relay *r, const struct follow_spec *s, struct sg_er
     f->timer = sg_timer_new(relay_loop(r), on_timer, f);
     if (!f->timer || !session_copy(&f->session, &s->session))
         sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory to follow a process");
-    else if (up_open(f, e))
+    else if (up_open(f, s->start, e))
         goto made;
     feed_drop(f);
     return NULL;

@@ -15,6 +15,9 @@ struct follower {
     void *arg;
     struct cursor at;
 
+    struct relay_args start; /* the call that starts it, while it is not known; else nothing */
+    bool start_sudo;
+
     bool bounded, gaps, attend;
     uint64_t limit_left; /* bounded: bytes that may still be delivered */
     uint64_t target[2];  /* bounded: the ends at hello */
@@ -187,6 +190,7 @@ static void take_hello(struct follower *f, const struct sg_wire_process *h)
         return;
     }
     f->told_hello = true;
+    args_free(&f->start);
     f->ev.on_hello(f->arg, &f->p);
 }
 
@@ -366,14 +370,18 @@ static void build_args(struct follower *f, struct relay_args *a)
 static bool try_call(struct follower *f, struct sg_error *e)
 {
     struct relay_args args = {0};
-    build_args(f, &args);
+    bool starts = f->start.n > 0;
+    if (!starts)
+        build_args(f, &args);
     if (args.failed) {
         args_free(&args);
         sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory to follow a process");
         return false;
     }
-    struct guest_args g = {
-        .session_id = f->session.session_id, .arch = f->session.arch, .args = (const char *const *)args.v};
+    struct guest_args g = {.session_id = f->session.session_id,
+                           .arch = f->session.arch,
+                           .args = (const char *const *)(starts ? f->start.v : args.v),
+                           .sudo = starts && f->start_sudo};
     struct guest_events ev = {.on_line = on_line, .on_end = on_end};
     f->call_hello = f->call_progress = false;
     f->call_began = sg_mono_ms();
@@ -434,6 +442,7 @@ static void destroy(struct relay_obj *o)
 {
     struct follower *f = (struct follower *)o;
     session_free(&f->session);
+    args_free(&f->start);
     sg_timer_free(f->timer);
     free(f);
 }
@@ -480,7 +489,8 @@ struct follower *follower_open(struct relay *r, const struct follow_spec *s, con
         obj_bury(&f->obj);
         goto no_memory;
     }
-    if (!try_call(f, e)) {
+    f->start_sudo = s->start && s->start->sudo;
+    if ((s->start && start_args(s->start, "run", -1, NULL, &f->start, e)) || !try_call(f, e)) {
         follower_close(f);
         return NULL;
     }

@@ -126,14 +126,14 @@ void relay_tell_begins(struct relay *r, const char *session_id)
 
 void relay_tell_seen(struct relay *r, const char *session_id, const struct sg_wire_process *p)
 {
-    if (r->keeper.seen)
+    if (r->keeper.seen && !sg_wire_id_own(p->id))
         r->keeper.seen(r->keeper.arg, session_id, p);
 }
 
 void relay_tell_ended(struct relay *r, const char *session_id, const struct sg_wire_process *p,
                       const struct relay_last *last)
 {
-    if (r->keeper.ended && p->how != SG_HOW_NONE)
+    if (r->keeper.ended && p->how != SG_HOW_NONE && !sg_wire_id_own(p->id))
         r->keeper.ended(r->keeper.arg, session_id, p, last);
 }
 

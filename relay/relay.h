@@ -70,6 +70,9 @@ struct follow_spec {
     int64_t wait_ms; /* bounded: wait this long for a first byte or the exit */
     bool gaps;       /* bounded: tell gaps instead of ending with OUTPUT_EVICTED */
     bool attend;     /* counts as somebody who is attached to the process */
+    /* The process is started by the first call, and asked for in the same way until it is known: then it is followed
+     * from the offsets, which are 0.  Borrowed until the follower is there; its input must fit the call. */
+    const struct process_spec *start;
     bool
         lively; /* of a reader: it waits for answers to keystrokes, so the process keeps a stream of its own */
 };
@@ -89,7 +92,7 @@ void follower_close(struct follower *f);
 
 struct process_spec {
     struct relay_session session;
-    const char *id;          /* caller's or generated; valid by sg_wire_id_valid */
+    const char *id; /* caller's or generated; valid by sg_wire_id_valid, sg_wire_id_own as `own` says */
     const char *const *argv; /* NULL-terminated */
     const char *cwd;         /* NULL: the session's */
     json_t *env;             /* object of strings or NULL */
@@ -106,6 +109,8 @@ struct process_spec {
     size_t input_len;      /* PROCESS_INPUT_MAX at most */
     int64_t lease_ms;      /* ends unless the lease is renewed; 0: none */
     int64_t unattended_ms; /* ends so long after the last client left; 0: never */
+    bool
+        own; /* a helper of the gateway's: argv are the guest's own arguments; goes with its record, is shown nowhere */
 };
 enum {
     PROCESS_INPUT_MAX = 1024 * 1024, /* input given at the start */

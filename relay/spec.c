@@ -72,6 +72,8 @@ static bool spec_hash(const struct process_spec *s, char hex[65])
         chain_number(&c, 's', s->lease_ms);
     if (s->unattended_ms)
         chain_number(&c, 'u', s->unattended_ms);
+    if (s->own)
+        chain_number(&c, 'w', 1);
     sg_hex(hex, c.digest, sizeof c.digest);
     return true;
 }
@@ -115,6 +117,9 @@ static enum sg_code check(const struct process_spec *s, struct sg_error *e)
     if (!s->id || !sg_wire_id_valid(s->id, strlen(s->id)))
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/id", "letters, digits, '.', '_' and '-', at most %d",
                              SG_WIRE_ID_MAX);
+    if (s->own != sg_wire_id_own(s->id))
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/id",
+                             "ids that begin with \"" SG_WIRE_OWN "\" are the gateway's own");
     if (!s->argv || !s->argv[0] || !s->argv[0][0])
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/argv", "needs a program");
     if (s->env && !json_is_object(s->env))
@@ -230,6 +235,8 @@ enum sg_code start_args(const struct process_spec *s, const char *verb, int64_t 
     add_number(out, "--unattended-ms", s->unattended_ms);
     add_input(out, s, input_file);
     add_env(out, s);
+    if (s->own)
+        args_add(out, "--own");
     if (max_output >= 0) {
         args_add(out, "--max-output");
         args_addu(out, (uint64_t)max_output);

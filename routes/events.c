@@ -8,6 +8,7 @@
 #include "relay/frames.h"
 #include "routes/act.h"
 #include "routes/ended.h"
+#include "routes/process_act.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -307,8 +308,8 @@ static enum sg_code parse(struct exchange *ex, struct events_at *at, enum events
     if (!rc && !events_accept(ex_header(ex, "Accept"), format))
         rc = sg_fail(e, SG_E_NOT_ACCEPTABLE, SG_NOT_SENT,
                      "there is text/event-stream, and application/x-ndjson");
-    if (!rc && !sg_wire_id_valid(ex->params[1], strlen(ex->params[1])))
-        rc = sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
+    if (!rc)
+        rc = process_id(ex, e);
     if (!rc && ex->gw->draining)
         rc = sg_fail(e, SG_E_DRAINING, SG_NOT_SENT, "the gateway is shutting down");
     return rc;

@@ -26,7 +26,9 @@ struct gateway {
     int64_t run_max_output;       /* bytes of each stream in the answer of run, unless asked; 0: 1 MiB */
     uint64_t download_part_bytes; /* what is downloaded comes in parts of so many; 0: DOWNLOAD_PART */
     int64_t unpack_free_bytes;    /* what an archive may grow to in any case */
-    int64_t retain_bytes; /* output kept per stream of a process, unless asked; 0: the guest's default */
+    int64_t retain_bytes;   /* output kept per stream of a process, unless asked; 0: the guest's default */
+    int64_t watch_grace_ms; /* a watch of files without readers ends after it */
+    int64_t watch_retain_bytes; /* and keeps so much of what happened */
 };
 
 #endif

@@ -10,6 +10,7 @@
 #include "relay/feed.h"
 #include "routes/act.h"
 #include "routes/ended.h"
+#include "routes/process_act.h"
 #include "routes/spec.h"
 
 #include <inttypes.h>
@@ -272,8 +273,8 @@ static enum sg_code parse_query(struct exchange *ex, struct output_query *q, str
         rc = ex_query_int(ex, "limit", 1, OFFSET_MAX, &q->limit, e);
     if (!rc)
         rc = ex_query_int(ex, "wait_ms", 0, SPEC_WAIT_MAX_MS, &q->wait_ms, e);
-    if (!rc && !sg_wire_id_valid(ex->params[1], strlen(ex->params[1])))
-        rc = sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
+    if (!rc)
+        rc = process_id(ex, e);
     return rc;
 }
 

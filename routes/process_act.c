@@ -6,7 +6,7 @@
 
 enum sg_code process_id(const struct exchange *ex, struct sg_error *e)
 {
-    if (sg_wire_id_valid(ex->params[1], strlen(ex->params[1])))
+    if (sg_wire_id_valid(ex->params[1], strlen(ex->params[1])) && !sg_wire_id_own(ex->params[1]))
         return SG_OK;
     return sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
 }

@@ -40,6 +40,9 @@ static enum sg_code parse_id(const json_t *body, struct spec *out, struct sg_err
         return sg_fail_field(e, SG_E_INVALID_FIELD, "/id",
                              "1 to %d letters, digits, '.', '_' or '-', beginning with a letter or digit",
                              SG_WIRE_ID_MAX);
+    if (sg_wire_id_own(id))
+        return sg_fail_field(e, SG_E_INVALID_FIELD, "/id",
+                             "ids that begin with \"" SG_WIRE_OWN "\" are not for programs");
     memcpy(out->id, id, len + 1);
     return SG_OK;
 }

@@ -48,6 +48,7 @@ const struct route routes[] = {
     {"GET",    "/v1/sandboxes/{name}/files/glob",    ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_glob},
     {"GET",    "/v1/sandboxes/{name}/files/grep",    ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_grep},
     {"GET",    "/v1/sandboxes/{name}/files/text",    ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_text},
+    {"GET",    "/v1/sandboxes/{name}/files/watch",   ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_file_watch},
     {"POST",   "/v1/sandboxes/{name}/files/mkdir",   ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_mkdir},
     {"POST",   "/v1/sandboxes/{name}/files/move",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_move},
     {"POST",   "/v1/sandboxes/{name}/files/copy",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_file_copy},

@@ -149,6 +149,8 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
     in->gw.max_json_body = (size_t)c->max_json_body;
     in->gw.run_max_output = c->run_max_output;
     in->gw.retain_bytes = c->retain_bytes;
+    in->gw.watch_grace_ms = c->watch_grace_ms;
+    in->gw.watch_retain_bytes = c->watch_retain_bytes;
     in->gw.download_part_bytes = (uint64_t)c->download_part_bytes;
     in->gw.unpack_free_bytes = c->unpack_free_bytes;
     if (!open_state(in, exit_code)) {
