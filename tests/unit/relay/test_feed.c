@@ -771,6 +771,63 @@ static void test_unattended(void **state)
     assert_int_equal(fake.abandoned, 1);
 }
 
+/* A process that its first reader starts: one call for both, asked again in the same way until it is known, and begun
+ * once (C8, U2). */
+static void test_started_by_its_reader(void **state)
+{
+    static const char *const argv[] = {"fs", "--op", "watch", NULL};
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        struct fake_proc *p = fake_proc(&fake, "sgw-1", 1 + (size_t)round * 500, 0, false);
+        struct process_spec start = {
+            .session = {.session_id = "sess-1"}, .id = p->id, .argv = argv, .own = true};
+        struct follow_spec s = {.only = -1, .attend = true, .start = &start};
+        struct client c = {.close_in_end = true}, again = {.close_in_end = true};
+        if (round)
+            fake.faults = faults_of(&fake);
+        fake.lose_start = round % 3 == 1 ? LOST_ARRIVED : round % 3 == 2 ? LOST_NEVER_ARRIVED : LOST_NOT;
+        memset(fake.calls, 0, sizeof fake.calls);
+        come(&c, p, &s);
+        turns_until_all_ended(&c, 1);
+        assert_false(c.wrong || c.failed);
+        assert_int_equal(c.pos[0], p->total[0]);
+        assert_int_equal(p->starts, 1);
+        if (round == 0) {
+            assert_int_equal(fake_total(&fake), 1);
+            assert_non_null(strstr(fake.last_args, "run --session sess-1 --id sgw-1 --spec "));
+            assert_non_null(strstr(fake.last_args, " --own -- fs --op watch "));
+        }
+        come(&again, p, NULL); /* who comes later follows it */
+        turns_until_all_ended(&again, 1);
+        assert_false(again.wrong || again.failed);
+        leave(&c);
+        leave(&again);
+        fake.faults = (struct fake_faults){0};
+        while (fake.live || rings())
+            (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fixture_forget(p);
+    }
+}
+
+/* Its id says whose it is. */
+static void test_own_ids(void **state)
+{
+    static const char *const argv[] = {"fs", NULL};
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        struct sg_error e;
+        struct client c = {0};
+        struct process_spec start = {
+            .session = {.session_id = "sess-1"}, .id = own ? "mine" : "sgw-1", .argv = argv, .own = own};
+        struct follow_spec s = {.session = start.session, .id = start.id, .only = -1, .start = &start};
+        assert_null(reader_open(relay, &s, &events, &c, &e));
+        assert_int_equal(e.code, SG_E_INVALID_FIELD);
+        assert_string_equal(e.pointer, "/id");
+    }
+    fake_turns(&fake, 2);
+    assert_int_equal(fake_total(&fake), 0);
+}
+
 /* The relay goes: everything ends with DRAINING. */
 static void test_draining(void **state)
 {
@@ -819,6 +876,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lively, setup, teardown),
         cmocka_unit_test_setup_teardown(test_quiet_session_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unattended, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_started_by_its_reader, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own_ids, setup, teardown),
         cmocka_unit_test_setup_teardown(test_draining, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
