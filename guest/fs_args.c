@@ -93,6 +93,7 @@ static const struct option options[] = {
     {"--max-line-bytes", NUMBER, TEXTS, 0, FS_LINE_MAX, AT(max_line), 0},
     {"--max-bytes", NUMBER, TEXTS, 0, INT64_MAX, AT(max_bytes), 0},
     {"--context", NUMBER, BIT(FS_GREP), 0, FS_CONTEXT_MAX, AT(context), 0},
+    {"--any-links", FLAG, BIT(FS_UNTAR), 0, 0, AT(any_links), 0},
     {"--parents", FLAG, BIT(FS_MKDIR) | PLACES | BIT(FS_UNTAR), 0, 0, AT(parents), 0},
     {"--recursive", FLAG, TREES | BIT(FS_WATCH), 0, 0, AT(recursive), 0},
     {"--force", FLAG, BIT(FS_REMOVE), 0, 0, AT(force), 0},

@@ -78,6 +78,7 @@ struct fs_args {
     uint64_t max_matches, max_line, max_bytes, context; /* 1000, 4096, 1 MiB, 0 */
     int64_t atime_ns, mtime_ns;
     bool has_offset, has_tail, has_atime, has_mtime, has_size, has_length;
+    bool any_links; /* untar: also those that lead out of the directory */
     bool parents, recursive, force, exclusive, no_follow, directory, hidden, fixed, icase, binary;
 };
 

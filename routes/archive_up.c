@@ -203,7 +203,8 @@ static enum sg_code unsupported(struct exchange *ex, struct sg_error *e)
 static const struct files_op untar_op = {
     .op = "untar",
     .fields = {{"path", "--path", FILES_PATH, true, 0, 0, -1},
-               {"parents", "--parents", FILES_FLAG, false, 0, 0, -1}},
+               {"parents", "--parents", FILES_FLAG, false, 0, 0, -1},
+               {"any_links", "--any-links", FILES_FLAG, false, 0, 0, -1}},
     .parts = true,
 };
 

@@ -228,6 +228,17 @@ def test_hostile_archives_are_refused_whole_P34(api, box, kind):
     assert api.run(box, shell="ls /tmp/evil evil ../evil 2>/dev/null | wc -l")["out"] == b"0\n"
 
 
+def test_links_elsewhere_are_taken_where_it_is_said_B11(api, box):
+    """A Python environment is full of them; what lies behind them is as safe as before."""
+    links = [("python", tarfile.SYMTYPE, "/usr/bin/python3"), ("up", tarfile.SYMTYPE, "../.."), GOOD]
+    assert up(api, box, "t", tar_of(*links), parents="true", any_links="true") == 3
+    assert api.run(box, "readlink", "t/python", "t/up")["out"] == b"/usr/bin/python3\n../..\n"
+    for kind in ("link_then_write", "link_up_then_write", "chain", "dotdot", "hard_link_out"):
+        refused(api, box, tar_of(*HOSTILE[kind]), any_links="true")
+    refused(api, box, tar_of(("up/evil", tarfile.REGTYPE, b"x")), any_links="true")
+    assert api.run(box, shell="ls evil ../evil /tmp/evil 2>/dev/null | wc -l")["out"] == b"0\n"
+
+
 def test_links_that_are_there_lead_nowhere_P34(api, box):
     """An entry through a link that exists in the target and leads out of it."""
     api.run(box, shell="mkdir t other; ln -s ../other t/out; ln -s /tmp t/tmp")
