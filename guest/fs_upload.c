@@ -15,7 +15,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-enum { LOCK_TRIES = 100 };
+enum { LOCK_TRIES = 100, JOIN_WAIT_MS = 5000 };
 
 /* An upload as one of its operations sees it.  One at a time. */
 struct upload {
@@ -225,15 +225,28 @@ bool fs_upload_open(struct fs *fs)
 
 /* ---- upload-state ---- */
 
+/* A join that is under way ends first: where the upload goes on is told so that it will not have moved at once. */
+static void wait_for_join(const struct upload *u)
+{
+    int fd = guest_open_file(u->store.fd, u->names.joined);
+    if (fd >= 0)
+        (void)fs_lock(u->fs, fd, JOIN_WAIT_MS);
+    fs_close(fd);
+}
+
 bool fs_upload_state(struct fs *fs)
 {
     struct upload *u = &upload;
-    bool ok = begin(u, fs) && find(u);
+    uint64_t size = 0;
+    bool ok = begin(u, fs);
+    if (ok) {
+        wait_for_join(u);
+        (void)joined_size(u, &size); /* first: who ends it says so before it is gone */
+        ok = find(u);
+    }
     if (ok) {
         char word[64], length[24] = "-";
-        uint64_t size;
         bool done = took_place(u);
-        (void)joined_size(u, &size);
         if (u->meta.a.has_length)
             snprintf(length, sizeof length, "%" PRIu64, u->meta.a.length);
         snprintf(word, sizeof word, "%" PRIu64 ":%s:%s", done ? u->meta.file.size : size, length,

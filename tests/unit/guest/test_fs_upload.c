@@ -6,10 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -113,6 +115,28 @@ static void from_open_to_done(void **state)
     part(".up-p1", "x");
     fs_says(STATE("p1"), SG_WF_NO_UPLOAD);
     fs_is_done(REMOVE("p1"), "");
+}
+
+/* What is being joined is told when it is. */
+static void waits_for_a_join(void **state)
+{
+    (void)state;
+    (void)mkdir(root, 0700);
+    fs_is_done(OPEN("rw", "--path", below("waits"), NULL), "");
+    join("rw", "0", "01234", "5");
+    int joined = open(ours(".up-rw"), O_WRONLY | O_APPEND | O_CLOEXEC), fd;
+    assert_true(joined >= 0 && flock(joined, LOCK_EX) == 0);
+    const char *args[] = {"fs", "--op", "upload-state", "--upload", "rw", NULL};
+    pid_t pid = guest_spawn(NULL, args, &fd);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 300), 0);
+    assert_int_equal(write(joined, "567", 3), 3);
+    close(joined);
+    struct answer a = answer_read(pid, fd, (uint64_t[2]){0, 0});
+    assert_int_equal(a.last.kind, SG_WIRE_OK);
+    assert_string_equal(a.last.text, "8:-:open");
+    answer_free(&a);
+    fs_is_done(REMOVE("rw"), "");
 }
 
 static void conditions(void **state)
@@ -399,6 +423,7 @@ int main(void)
     umask(022);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_open_to_done),
+        cmocka_unit_test(waits_for_a_join),
         cmocka_unit_test(conditions),
         cmocka_unit_test(roots),
         cmocka_unit_test(nonsense_below_the_root),
