@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+enum { HEADER_MAX = 65536 };
+
 struct archive {
     struct act act;
     struct fs_request request;
@@ -81,7 +83,7 @@ static void set_headers(struct archive *a)
     struct sg_buf b;
     size_t len = 0;
     const char *path = ex_query(ex, "path", &len);
-    sg_buf_init(&b, 64 * 1024);
+    sg_buf_init(&b, HEADER_MAX);
     /* of path_b64 only the sandbox knows what it is called */
     disposition_format(path ? path : "", path ? len : 0, a->gzip ? ".tar.gz" : ".tar", "archive", &b);
     if (!b.failed)

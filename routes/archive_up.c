@@ -16,6 +16,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { LOOK_AGAIN_MS = 500 };
+
 struct extract {
     struct act act;
     struct fs_request request;
@@ -72,7 +74,11 @@ static void on_lasts(void *arg)
 {
     struct extract *x = arg;
     struct exchange *ex = x->act.ex;
-    if (!x->upload || !act_settled(&x->act))
+    if (!x->upload) { /* the session is looked up again, for which the exchange is needed */
+        sg_timer_start(x->lasts, LOOK_AGAIN_MS);
+        return;
+    }
+    if (!act_settled(&x->act))
         return;
     x->late = late_begin(x->act.gw->lates, ex);
     if (x->late) {

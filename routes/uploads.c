@@ -33,7 +33,7 @@ int64_t resumable_body(struct exchange *ex)
 
 static void resumable_free(struct resumable *r)
 {
-    if (sg_timer_active(r->patience))
+    if (r->settles)
         upload_settle_off(r->act.gw->uploads, r);
     sg_timer_free(r->patience);
     if (r->call)
@@ -453,9 +453,12 @@ static void on_removed(void *arg, const struct fs_answer *a, const struct sg_err
 static void on_quiet(void *arg)
 {
     struct resumable *r = arg;
+    r->settles = false;
     sg_timer_stop(r->patience);
     r->at = r->verb == UPLOADS_APPEND ? (uint64_t)r->fields.offset : 0;
-    if (r->verb == UPLOADS_REMOVE)
+    if (r->act.gw->draining)
+        fail_with(r, SG_E_DRAINING, "the gateway is shutting down");
+    else if (r->verb == UPLOADS_REMOVE)
         ask(r, &r->remove, on_removed);
     else if (r->verb == UPLOADS_TELL || resumable_body(r->act.ex) == 0 || begin_upload(r))
         ask(r, &r->state, on_state);
@@ -485,7 +488,6 @@ static void on_no_patience(void *arg)
         lasts(r);
         return;
     }
-    upload_settle_off(r->act.gw->uploads, r);
     (void)sg_fail(&e, SG_E_OVERLOADED, SG_NOT_STARTED, "bytes of the upload are still on their way");
     e.retry_after_ms = 1000;
     resumable_fail(&r->act, &e);
@@ -497,10 +499,10 @@ static void resumable_go(struct act *a)
     ex_on_gone(a->ex, on_client_gone, r);
     if (r->verb == UPLOADS_CREATE)
         ask(r, &r->open, on_opened);
-    else if (upload_settle(a->gw->uploads, a->session_id, r->id, on_quiet, r))
-        sg_timer_start(r->patience, SETTLE_MS);
-    else
+    else if (!(r->settles = upload_settle(a->gw->uploads, a->session_id, r->id, on_quiet, r)))
         on_quiet(r);
+    else
+        sg_timer_start(r->patience, SETTLE_MS);
 }
 
 struct resumable *resumable_new(struct exchange *ex, enum uploads_verb verb)

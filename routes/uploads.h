@@ -26,6 +26,7 @@ struct resumable {
         *patience;  /* runs while an earlier request is waited for, and when all of this one came */
     uint64_t at;    /* so much of it is there */
     int64_t length; /* of all of it; -1: not known */
+    bool settles;   /* an earlier request is waited for */
     bool flows;     /* the body does */
     uint64_t taken; /* of it */
     bool too_long;

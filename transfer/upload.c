@@ -395,8 +395,11 @@ void uploads_free(struct uploads *all)
     while ((u = TAILQ_FIRST(&all->list)))
         end_now(u);
     while ((s = all->settlers)) {
+        upload_quiet_fn *fn = s->fn;
+        void *arg = s->arg;
         all->settlers = s->next;
         settler_free(s);
+        fn(arg);
     }
     sg_timer_free(all->tell);
     blocks_free(all->blocks);

@@ -27,7 +27,8 @@ struct upload_limits {
 };
 /* NULL: out of memory. */
 struct uploads *uploads_new(struct sg_loop *loop, struct guestlink *g, const struct upload_limits *l);
-/* Before the guestlink goes.  What is still there ends, and is told DRAINING where somebody hears it.  NULL is fine. */
+/* Before the guestlink goes.  What is still there ends, and is told DRAINING where somebody hears it; who waits for
+ * quiet has it, and must begin nothing more.  NULL is fine. */
 void uploads_free(struct uploads *all);
 
 struct upload_spec {

@@ -356,3 +356,22 @@ def test_a_client_that_leaves_leaves_nothing_behind(api, box, gateway):
     until(lambda: api.run(box, shell="find / -xdev \\( -name '.down-*' -o -name '.up-*' \\) -size +1k 2>/dev/null | wc -l")["out"] == b"0\n",
           "what was put aside is removed")
     api.refused("GET", f"/v1/sandboxes/{box}/files", 404, "file_not_found", params={"path": "u"})
+
+
+def test_a_gateway_that_stops_ends_them(api, box, own_gateway, emulator):
+    from client import Client
+    gateway = own_gateway(SERVER_DRAIN_TIMEOUT_MS=300)
+    api.run(box, shell="mkdir d && head -c 80000000 /dev/urandom > d/f")
+    answers = [Client(gateway).call("GET", place(box), params={"path": "d", **query}, stream=True)
+               for query in ({}, {"format": "tar.gz"})]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as peer:
+        peer.sendall((f"PUT {place(box)}?path=u&parents=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.token}\r\n"
+                      f"Content-Length: {8 * MIB}\r\n\r\n").encode())
+        peer.sendall(gzip.compress(bytes(MIB)))
+        assert gateway.end() == 0, gateway.text()[-4000:]
+    for answer in answers:
+        with pytest.raises(OSError):
+            assert len(answer.content) > 80000000, "a part of it as the whole"
+            raise ConnectionError

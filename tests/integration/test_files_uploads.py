@@ -374,6 +374,36 @@ def test_whatever_cuts_it_the_digest_is_right_in_the_end(box, api, emulator, own
     assert api.run(box, shell="find / -xdev \\( -name '.up-r*' -o -name '.um-*' \\) 2>/dev/null | wc -l")["out"] == b"0\n", events
 
 
+def ask_unheard(gateway, place):
+    try:
+        Client(gateway).http.head(gateway.url + place, timeout=60)
+    except OSError:
+        pass
+
+
+def test_a_gateway_that_stops_ends_them(api, box, own_gateway, emulator):
+    """In the middle of a body, with somebody who waits for it, and of finishing: it ends cleanly, and what came is there."""
+    gateway = own_gateway(FILES_UPLOAD_PART_BYTES=PART, SERVER_DRAIN_TIMEOUT_MS=300)
+    data = secrets.token_bytes(MIB)
+    uploads = [Upload.begin(Client(gateway), box, f"f{i}")[0] for i in range(2)]
+    asked = told(emulator, "cmd")
+    with uploads[0].open_append(gateway, 0, 2 * MIB) as first, uploads[1].open_append(gateway, 0, 4) as second:
+        first.sendall(data)
+        until(lambda: told(emulator, "write") and told(emulator, "cmd") >= asked + 3, "parts of it were joined")
+        emulator.fault({"delay_ms": 2000}, method="POST", path_regex="/(cmd|write)$")
+        second.sendall(b"1234")
+        waits = threading.Thread(target=ask_unheard, args=(gateway, uploads[0].place))
+        waits.start()
+        assert gateway.end() == 0, gateway.text()[-4000:]
+        emulator.clear_faults()
+        waits.join()
+    for upload in uploads:
+        upload.api = api
+        offset, _, _ = upload.tell()
+        upload.append(offset, b"", True)
+    assert data.startswith(api.file(box, "f0"))
+
+
 def test_the_example_goes_on_after_a_kill(api, box, own_gateway, emulator, tmp_path):
     """docs/examples/upload.py against a gateway that dies under it and comes back at the same port."""
     data = secrets.token_bytes(5 * MIB)
