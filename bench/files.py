@@ -114,18 +114,6 @@ def place(mib):
     return disk, min(mib, shutil.disk_usage(disk).free // MIB // ROOM // 64 * 64)
 
 
-def bench_large(mib=2048, rounds=3):
-    directory, fits = place(mib)
-    if directory != "/dev/shm" or fits != mib:
-        print(f"not enough memory: {fits} of {mib} MiB, in {directory}, where the disk decides", flush=True)
-    with tempfile.TemporaryDirectory(prefix="sandgate-bench-", dir=directory) as work:
-        s = Stack(work)
-        try:
-            large(s, fits * MIB, rounds)
-        finally:
-            s.stop()
-
-
 def large(s, size, rounds):
     ways, plain, archive, small = Ways(s), s.work / "content", s.work / "content.tgz", s.work / "small"
     digest = content(plain, size)
@@ -218,10 +206,18 @@ def bench_list(s, names=10000, rounds=10):
         counted.stop()
 
 
-def bench_files(s):
-    bench_small(s)
+def bench_files(s, mib=2048, rounds=3):
     bench_list(s)
-    bench_large()
+    directory, fits = place(mib)
+    if directory != "/dev/shm" or fits != mib:
+        print(f"not enough memory: {fits} of {mib} MiB, in {directory}, where the disk decides", flush=True)
+    with tempfile.TemporaryDirectory(prefix="sandgate-bench-", dir=directory) as work:
+        own = Stack(work)
+        try:
+            bench_small(own)
+            large(own, fits * MIB, rounds)
+        finally:
+            own.stop()
 
 
 BENCHES = {"files": bench_files}

@@ -113,12 +113,17 @@ static void answer(const struct late *l, struct exchange *ex)
 
 /* ---- waiting ---- */
 
-static void waiter_free(struct waiter *w)
+static void unlink_waiter(struct waiter *w)
 {
     struct waiter **at = &w->late->waiters;
     while (*at != w)
         at = &(*at)->next;
     *at = w->next;
+}
+
+/* It is in no list any more. */
+static void waiter_free(struct waiter *w)
+{
     sg_timer_free(w->timer);
     free(w);
 }
@@ -134,6 +139,7 @@ static void waiter_answer(struct waiter *w)
 
 static void on_waited(void *arg)
 {
+    unlink_waiter(arg);
     waiter_answer(arg);
 }
 
@@ -142,6 +148,7 @@ static void on_gone(void *arg)
     struct waiter *w = arg;
     struct exchange *ex = w->ex;
     struct sg_error e;
+    unlink_waiter(w);
     waiter_free(w);
     (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_FINISHED, "the client left");
     ex_fail(ex, &e);
@@ -221,8 +228,12 @@ void late_end(struct late *l, int status, const struct sg_buf *body, const struc
     }
     l->ended = true;
     l->ended_ms = sg_mono_ms();
-    while (l->waiters)
-        waiter_answer(l->waiters);
+    struct waiter *next, *w = l->waiters;
+    l->waiters = NULL;
+    for (; w; w = next) {
+        next = w->next;
+        waiter_answer(w);
+    }
 }
 
 /* ---- GET …/files/operations/{id} ---- */
