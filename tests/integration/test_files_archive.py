@@ -358,6 +358,20 @@ def test_a_client_that_leaves_leaves_nothing_behind(api, box, gateway):
     api.refused("GET", f"/v1/sandboxes/{box}/files", 404, "file_not_found", params={"path": "u"})
 
 
+def test_extracting_that_lasts_is_answered_202(api, box, own_gateway, emulator):
+    """No call is silent for longer than 25 s; here, than 0.3."""
+    from client import Client
+    hasty = Client(own_gateway(RELAY_KEEPALIVE_MS=300))
+    hasty.run(box, "true")
+    for members, status in ([GOOD], 200), (HOSTILE["dotdot"], 422):
+        emulator.fault({"delay_ms": 1500}, times=1, path_regex="/cmd$")
+        where = hasty.ok("PUT", place(box), 202, params={"path": "late", "parents": "true"}, data=gzip.compress(tar_of(*members))).headers["Location"]
+        answer, _ = until(lambda: (a := hasty.call("GET", where, params={"wait_ms": 200})).status_code != 202 and (a, True), "it ends")
+        assert answer.status_code == status, answer.text
+        assert answer.json().get("entries") == 1 or answer.json()["code"] == "archive_refused"
+    assert api.file(box, "late/good") == b"fine"
+
+
 def test_a_gateway_that_stops_ends_them(api, box, own_gateway, emulator):
     from client import Client
     gateway = own_gateway(SERVER_DRAIN_TIMEOUT_MS=300)

@@ -374,6 +374,24 @@ def test_whatever_cuts_it_the_digest_is_right_in_the_end(box, api, emulator, own
     assert api.run(box, shell="find / -xdev \\( -name '.up-r*' -o -name '.um-*' \\) 2>/dev/null | wc -l")["out"] == b"0\n", events
 
 
+def test_what_lasts_goes_on_without_its_client(api, box, own_gateway, emulator):
+    """No call is silent for longer than 25 s (here, than 0.3): 504, and HEAD tells what came of it."""
+    hasty = Client(own_gateway(RELAY_KEEPALIVE_MS=300))
+    upload, _ = Upload.begin(hasty, box, "f")
+    emulator.fault({"delay_ms": 1200}, path_regex="/cmd$", nth=2, times=2)
+    answer, document = upload.refused(504, "upstream_timeout", 0, b"in the end", True)
+    assert document["outcome"] == "started" and document["retryable"]
+    until(lambda: upload.tell() == (10, 10, True), "it is finished")
+    assert api.file(box, "f") == b"in the end"
+    emulator.clear_faults()
+    emulator.fault({"delay_ms": 1200}, path_regex="/cmd$", nth=2, times=2)
+    answer = hasty.call("POST", f"/v1/sandboxes/{box}/files/uploads", params={"path": "g"}, data=b"made", headers={"Upload-Complete": "?1"})
+    assert answer.status_code == 504, answer.text
+    made = Upload(hasty, answer.headers["Location"])
+    until(lambda: made.tell() == (4, 4, True), "it is finished")
+    assert api.file(box, "g") == b"made"
+
+
 def ask_unheard(gateway, place):
     try:
         Client(gateway).http.head(gateway.url + place, timeout=60)
