@@ -41,7 +41,9 @@ class Upload:
 
     def tell(self):
         """(offset, length or None, whether it is finished)"""
-        answer = self.api.ok("HEAD", self.place, 204)
+        # 503: what an earlier request brought is still on its way, which after faults may take longer than ten seconds
+        answer, _ = until(lambda: (a := self.api.call("HEAD", self.place)).status_code != 503 and (a, True), "it is told")
+        assert answer.status_code == 204, answer.status_code
         assert answer.headers["Cache-Control"] == "no-store" and answer.headers["Upload-Limit"]
         length = answer.headers.get("Upload-Length")
         return int(answer.headers["Upload-Offset"]), length and int(length), answer.headers["Upload-Complete"] == "?1"
