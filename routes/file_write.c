@@ -299,13 +299,14 @@ static const struct files_op append_op = {
 
 static enum sg_code check_head(struct exchange *ex, struct sg_error *e)
 {
-    const char *coding = ex_header(ex, "Content-Encoding");
+    const char *coding;
     if (ex_header(ex, "Content-Range"))
         return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT,
                        "a file is written whole; Content-Range is not supported");
-    if (coding && strcasecmp(coding, "identity") != 0)
-        return sg_fail(e, SG_E_UNSUPPORTED_MEDIA_TYPE, SG_NOT_SENT,
-                       "the body is written as it comes; no Content-Encoding is undone");
+    for (size_t i = 0; (coding = ex_header_line(ex, "Content-Encoding", i)); i++)
+        if (strcasecmp(coding, "identity") != 0)
+            return sg_fail(e, SG_E_UNSUPPORTED_MEDIA_TYPE, SG_NOT_SENT,
+                           "the body is written as it comes; no Content-Encoding is undone");
     return SG_OK;
 }
 

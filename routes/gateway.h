@@ -1,4 +1,5 @@
-/* What route handlers work with: handed down by main, never changed while the server runs. */
+/* What route handlers work with: handed down by main; but for `draining` and `lasting`
+ * never changed while the server runs. */
 #ifndef SG_ROUTES_GATEWAY_H
 #define SG_ROUTES_GATEWAY_H
 
@@ -21,6 +22,7 @@ struct gateway {
     struct lates *lates; /* routes/late.h */
     struct uploads *uploads;
     _Atomic bool draining;
+    unsigned lasting; /* acts that go on though their requests were answered (routes/late.h); loop thread */
     const char *version; /* "0.1.0 (commit …)" */
     size_t max_json_body;
     int64_t run_max_output;       /* bytes of each stream in the answer of run, unless asked; 0: 1 MiB */

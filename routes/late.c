@@ -23,6 +23,7 @@ struct waiter {
 
 struct late {
     struct lates *all;
+    struct gateway *gw;
     struct late *next; /* by age, the youngest first */
     char id[LATE_ID_CHARS + 1];
     char sandbox[SANDBOX_NAME + 1];
@@ -208,6 +209,8 @@ struct late *late_begin(struct lates *all, struct exchange *ex)
         return NULL;
     }
     l->all = all;
+    l->gw = ex->gw;
+    l->gw->lasting++;
     sg_buf_init(&l->body, LATE_BODY_MAX);
     (void)snprintf(l->sandbox, sizeof l->sandbox, "%s", ex->params[0]);
     l->next = all->first;
@@ -227,6 +230,7 @@ void late_end(struct late *l, int status, const struct sg_buf *body, const struc
         l->status = status;
     }
     l->ended = true;
+    l->gw->lasting--;
     l->ended_ms = sg_mono_ms();
     struct waiter *next, *w = l->waiters;
     l->waiters = NULL;

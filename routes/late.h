@@ -2,7 +2,8 @@
  * the place where its answer will be, and goes on.
  *
  * In memory, at most LATES_MAX of them: what has ended is forgotten after LATE_KEEP_MS, or when room is needed, the
- * oldest first.  When all are still under way, further acts keep their clients waiting.  Loop thread.
+ * oldest first.  When all are still under way, further acts keep their clients waiting.  What was answered so is seen
+ * through when the gateway drains, as long as that may take.  Loop thread.
  */
 #ifndef SG_ROUTES_LATE_H
 #define SG_ROUTES_LATE_H

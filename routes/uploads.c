@@ -164,8 +164,10 @@ static void answer_finished(struct resumable *r, const struct fs_answer *a)
     char tag[SG_FILE_TAG_LEN + 1], quoted[SG_FILE_TAG_LEN + 3];
     bool created = strcmp(a->word, "created") == 0;
     if (a->n != 1 || a->items[0].kind != SG_WIRE_FILE || (!created && strcmp(a->word, "replaced") != 0)) {
-        fail_with(r, SG_E_UPSTREAM_BAD_RESPONSE,
-                  "the helper in the sandbox answered something else than it was asked");
+        struct sg_error e; /* but it said that it did it */
+        (void)sg_fail(&e, SG_E_UPSTREAM_BAD_RESPONSE, SG_FINISHED,
+                      "the helper in the sandbox answered something else than it was asked");
+        resumable_fail(&r->act, &e);
         return;
     }
     if (act_settled(&r->act)) {
@@ -337,7 +339,8 @@ static bool begin_upload(struct resumable *r)
 /* Upload-Length, Upload-Complete with Content-Length, and what was said before must agree. */
 enum sg_code resumable_check_length(const struct resumable *r, struct sg_error *e)
 {
-    int64_t body = resumable_body(r->act.ex), end = body < 0 ? -1 : (int64_t)r->at + body;
+    int64_t body = resumable_body(r->act.ex), at = (int64_t)r->at;
+    int64_t end = body < 0 ? -1 : body > INT64_MAX - at ? INT64_MAX : at + body;
     if (r->length >= 0 && r->fields.length >= 0 && r->fields.length != r->length)
         return sg_fail(e, SG_E_BAD_REQUEST, SG_NOT_STARTED, "Upload-Length was %" PRId64 " before",
                        r->length);

@@ -243,8 +243,8 @@ static void check_drained(struct http_server *srv)
 {
     if (!srv->drain_done)
         return;
-    bool empty =
-        srv->nconns == 0 && srv->nrequests == 0 && srv->ws.count == 0 && workers_load(srv->workers) == 0;
+    bool empty = srv->nconns == 0 && srv->nrequests == 0 && srv->ws.count == 0 &&
+                 workers_load(srv->workers) == 0 && srv->gw->lasting == 0;
     if (!empty && sg_mono_ms() < srv->drain_until_ms)
         return;
     void (*done)(void *arg) = srv->drain_done;

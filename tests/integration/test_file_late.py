@@ -9,6 +9,12 @@ from client import Client, problem
 from harness import until
 
 
+# What the helper says when its time is over and there is more to do.
+said = [{"command": {"id": "cmd_1", "name": "h", "exitCode": None}}, {"stream": "stdout", "data": "M\n"},
+        {"command": {"id": "cmd_1", "name": "h", "exitCode": 0}}]
+more = {"status": 200, "content_type": "application/x-ndjson", "body": "".join(json.dumps(a) + "\n" for a in said)}
+
+
 @pytest.fixture
 def hasty(request, own_gateway):
     """A client of a gateway that lets nobody wait for longer than 0.3 s."""
@@ -89,6 +95,18 @@ def test_operations_are_of_their_sandbox(hasty, place, emulator):
     assert hasty.call("GET", where, params={"wait_ms": 20000}).status_code == 204
 
 
+def test_a_drain_sees_it_through(own_gateway, api, box, emulator):
+    """Its client was told that it goes on: a gateway that is to end waits for it, and not for its client."""
+    gateway = own_gateway(RELAY_KEEPALIVE_MS=300)
+    hasty = Client(gateway)
+    hasty.run(box, shell="mkdir t && echo x > t/f")
+    emulator.fault({"delay_ms": 500, **more}, times=3, path_regex="/cmd$")
+    assert hasty.call("DELETE", f"/v1/sandboxes/{box}/files", params={"path": "t", "recursive": "true"}).status_code == 202
+    hasty.http.close()
+    assert gateway.end() == 0
+    assert not api.ok("GET", f"/v1/sandboxes/{box}/files/exists", params={"path": "t"}).json()["exists"]
+
+
 def test_reads_are_not_answered_late(hasty, place, emulator):
     """They end by themselves; and a client that left before is not told anything."""
     emulator.fault({"delay_ms": 800}, times=1, path_regex="/cmd$")
@@ -101,10 +119,7 @@ def test_reads_are_not_answered_late(hasty, place, emulator):
 
 def test_a_tree_that_takes_long_is_gone_on_with(hasty, place, emulator):
     """The helper ends after a while and says that there is more."""
-    answer = [{"command": {"id": "cmd_1", "name": "h", "exitCode": None}}, {"stream": "stdout", "data": "M\n"},
-              {"command": {"id": "cmd_1", "name": "h", "exitCode": 0}}]
-    emulator.fault({"status": 200, "content_type": "application/x-ndjson", "body": "".join(json.dumps(a) + "\n" for a in answer)},
-                   times=3, path_regex="/cmd$")
+    emulator.fault(more, times=3, path_regex="/cmd$")
     with emulator.calls() as calls:
         assert hasty.call("DELETE", f"/v1/sandboxes/{place}/files", params={"path": "t", "recursive": "true"}).status_code == 204
     assert len(calls) == 4

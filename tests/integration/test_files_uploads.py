@@ -147,6 +147,15 @@ def test_what_does_not_fit_is_refused(api, box):
     assert api.file(box, "f") == b"0123456789"
 
 
+def test_a_length_that_no_number_holds(api, box, gateway):
+    upload, _ = Upload.begin(api, box, "f", b"0123", headers={"Upload-Length": "10"})
+    with upload.open_append(gateway, 4, 2 ** 63 - 1) as peer:
+        answer = http.client.HTTPResponse(peer)
+        answer.begin()
+        assert answer.status == 413 and answer.headers["Upload-Offset"] == "4"
+    upload.finish(4, b"456789")
+
+
 def test_bad_requests_send_nothing(api, box, emulator):
     base = f"/v1/sandboxes/{box}/files/uploads"
     some, there = base + "/ru" + "0" * 22, {"params": {"path": "f"}}

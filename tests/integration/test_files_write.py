@@ -386,6 +386,12 @@ def test_continue_is_asked_for(api, files, gateway):
     assert files.get("f") == b"hello"
 
 
+def test_no_coding_hides_behind_another(files, gateway):
+    with connect(gateway, f"PUT {files.base}/content?path=f HTTP/1.1\r\nContent-Length: 5\r\nContent-Encoding: identity\r\n"
+                          "Content-Encoding: gzip\r\n", b"hello") as peer:
+        assert peer.recv(65536).startswith(b"HTTP/1.1 415 ")
+
+
 def test_a_slow_client(small):
     """300 KiB/s: a part is on its way while it comes."""
     data = secrets.token_bytes(700 * KIB)
