@@ -35,6 +35,7 @@ struct watch_node {
     char *found_name;
     bool
         missed; /* something in it could not be watched, because it is not any more where it is thought to be */
+    bool doubted; /* it was moved, and could not be looked at where it is now */
     bool used;
 };
 
@@ -123,11 +124,11 @@ bool watch_all(struct watcher *w, bool first);
 bool watch_look(struct watcher *w);
 /* A directory has come: watches it and what is below, which is told as created. */
 bool watch_enter(struct watcher *w, int parent, const char *name);
-/* It has another place: what could not be watched in it and below, now can be. */
+/* It has another place: what could not be watched or looked at in it and below, now can be. */
 bool watch_again(struct watcher *w, int node);
 /* It is watched no more, nor what is below it. */
 void watch_leave(struct watcher *w, int node);
-/* Is a node what its path leads to?  True also when that leads nowhere now. */
+/* Is a node what its path leads to?  True also when that leads nowhere now: then it is doubted. */
 bool watch_is_true(struct watcher *w, int node);
 bool watch_gone(struct watcher *w, const char *how);
 

@@ -214,6 +214,18 @@ bool watch_enter(struct watcher *w, int parent, const char *name)
     return true; /* it is gone again, another one, or may not be read */
 }
 
+bool watch_is_true(struct watcher *w, int node)
+{
+    struct watch_node *n = &w->tree.nodes[node];
+    int above = open_node(w, n->parent);
+    int fd = above < 0 ? -1 : openat(above, n->name, OPEN);
+    bool same = fd >= 0 && is_node(fd, n);
+    fs_close(above);
+    fs_close(fd);
+    n->doubted = fd < 0;
+    return same || n->doubted;
+}
+
 bool watch_again(struct watcher *w, int node)
 {
     struct watch_node *n = &w->tree.nodes[node];
@@ -223,6 +235,8 @@ bool watch_again(struct watcher *w, int node)
         if (!scan(w, node, fd, MISSED, 0))
             return false;
     }
+    if (n->doubted && !watch_is_true(w, node))
+        w->lost = true;
     for (int child = n->first; child >= 0; child = w->tree.nodes[child].next)
         if (!watch_again(w, child))
             return false;
@@ -238,17 +252,6 @@ void watch_leave(struct watcher *w, int node)
         w->lost = true; /* it is below another one now, and nobody will say that */
     (void)inotify_rm_watch(w->fd, n->wd);
     watch_forget(&w->tree, node);
-}
-
-bool watch_is_true(struct watcher *w, int node)
-{
-    const struct watch_node *n = &w->tree.nodes[node];
-    int above = open_node(w, n->parent);
-    int fd = above < 0 ? -1 : openat(above, n->name, OPEN);
-    bool other = fd >= 0 && !is_node(fd, n);
-    fs_close(above);
-    fs_close(fd);
-    return !other;
 }
 
 /* ---- the whole ---- */
