@@ -146,7 +146,8 @@ bool watch_place(struct watch_tree *t, int node, int parent, const char *name)
         return false;
     struct watch_node *n = &t->nodes[node], *p = &t->nodes[parent];
     watch_orphan(t, node);
-    found_none(t, n);
+    if (n->found_parent == parent && strcmp(n->found_name, name) == 0)
+        found_none(t, n); /* else it may have been moved more than once until it was found there */
     n->parent = parent;
     n->name = copy;
     n->next = p->first;
