@@ -41,14 +41,16 @@ static int open_target(struct fs *fs, bool *made)
     return fd;
 }
 
-/* All of it or nothing: another append waits for the lock. */
-static bool append(struct fs *fs, int from, int fd, bool made)
+/* All of it or nothing: another append waits for the lock.  The upload's name goes before the first byte is written: who
+ * is asked again, because we were killed and could not say anything, must not write it once more. */
+static bool append(struct fs *fs, const struct guest_root *store, int from, int fd, bool made)
 {
     struct stat st;
     if (!fs_lock(fs, fd, UINT64_MAX) || fstat(fd, &st))
         return fs_failed(fs, "appending");
     if (fs->a->has_offset && (uint64_t)st.st_size != fs->a->offset)
         return guest_failed(fs->f, SG_WF_STALE, 0, "the file is of another size");
+    upload_unlink(store, fs->a->upload);
     if ((made && fs->a->mode >= 0 && fchmod(fd, (mode_t)fs->a->mode)) || !fs_copy_bytes(from, fd) ||
         fsync(fd)) {
         int err = errno;
@@ -84,10 +86,10 @@ bool fs_append(struct fs *fs)
     sweep_stale(&store);
     int from = fs_upload_lock(fs, &store, name);
     bool ok = from >= 0 && fs_upload_check(fs, from) && (fd = open_target(fs, &made)) >= 0;
-    ok = ok && append(fs, from, fd, made) && (fstat(fd, &st) == 0 || fs_failed(fs, "appending"));
+    ok = ok && append(fs, &store, from, fd, made) && (fstat(fd, &st) == 0 || fs_failed(fs, "appending"));
     if (!ok && made)
         remove_again(fs, fd);
-    upload_unlink(&store, fs->a->upload);
+    upload_unlink(&store, fs->a->upload); /* when it did not come so far */
     fs_upload_forget(&store, name);
     if (ok) {
         char size[24];

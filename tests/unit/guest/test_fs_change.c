@@ -1,13 +1,19 @@
 /* Operations that change files: C8, U8, P33 (what is not followed). */
 #include "fs_calls.h"
 
+#include "base/core/b64.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char *below(const char *name)
@@ -341,6 +347,36 @@ static void appends(void **state)
     assert_int_equal(r->last.fail, SG_WF_USAGE);
 }
 
+/* U8: an append that was killed amid it and is asked again, as after a lost answer, puts nothing there twice. */
+static void killed_appends(void **state)
+{
+    enum { SIZE = 3000000, AMID = 3, STEP_NS = 500000, TRIES_MAX = 400 };
+    static char text[SIZE + 1], coded[8192];
+    char path[PATH_MAX];
+    unsigned amid = 0;
+    (void)state;
+    snprintf(path, sizeof path, "%s", below("killed"));
+    memset(text, 'n', SIZE);
+    coded[sg_b64_encode(coded, path, strlen(path))] = '\0';
+    for (long i = 0; amid < AMID && i < TRIES_MAX; i++) {
+        const char *args[] = {"fs", "--op", "append", "--path", coded, "--from", upload(text), NULL};
+        int fd, status;
+        file_write(path, "old", 3);
+        pid_t pid = guest_spawn(NULL, args, &fd);
+        nanosleep(&(struct timespec){.tv_nsec = i % 40 * STEP_NS}, NULL);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        close(fd);
+        off_t before = facts("killed").st_size;
+        amid += WIFSIGNALED(status) && before > 3;
+        if (before > 3)
+            fs_fails(fs("append", "--path", path, "--from", ".up-a", NULL), "ENOENT");
+        assert_int_equal(facts("killed").st_size, before);
+    }
+    assert_true(amid > 0);
+    (void)unlink(path_in(root, ".up-a"));
+}
+
 /* A full disk leaves what was there, and nothing beside it. */
 static void full_disk(void **state)
 {
@@ -427,6 +463,7 @@ int main(void)
         cmocka_unit_test(changes_attributes),
         cmocka_unit_test(temporary_names),
         cmocka_unit_test(appends),
+        cmocka_unit_test(killed_appends),
         cmocka_unit_test(full_disk),
         cmocka_unit_test(goes_on_with_large_trees),
     };
