@@ -166,15 +166,18 @@ static void answer_put(struct file_write *w, const struct fs_answer *a)
     char tag[QUOTED];
     int status = strcmp(a->word, "created") == 0 ? 201 : 204;
     const struct sg_wire_file *file = facts(a);
+    if (file)
+        entity_tag(file, tag);
     if (act_settled(&w->act)) {
-        if (file) {
-            entity_tag(file, tag);
+        if (file)
             ex_set_header(w->act.ex, "ETag", tag);
-        }
         ex_answer_empty(w->act.ex, status);
     }
-    if (w->late)
+    if (w->late) {
+        if (file)
+            late_etag(w->late, tag);
         late_end(w->late, status, NULL, NULL);
+    }
     write_free(w);
 }
 

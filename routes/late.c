@@ -1,6 +1,7 @@
 #include "routes/late.h"
 
 #include "base/clock.h"
+#include "base/core/file_tag.h"
 #include "base/crypto.h"
 #include "base/json_write.h"
 #include "routes/gateway.h"
@@ -32,6 +33,7 @@ struct late {
     int64_t ended_ms;
     struct sg_error e;
     struct sg_buf body;
+    char etag[SG_FILE_TAG_LEN + 3]; /* quoted; empty: none */
     struct waiter *waiters;
 };
 
@@ -101,9 +103,11 @@ static void answer(const struct late *l, struct exchange *ex)
         under_way(l, ex);
     else if (!l->status)
         ex_fail(ex, &e);
-    else if (!l->body.len)
+    else if (!l->body.len) {
+        if (l->etag[0])
+            ex_set_header(ex, "ETag", l->etag);
         ex_answer_empty(ex, l->status);
-    else if (sg_buf_add(&copy, l->body.data, l->body.len))
+    } else if (sg_buf_add(&copy, l->body.data, l->body.len))
         ex_answer_json_text(ex, l->status, &copy);
     else {
         (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
@@ -218,6 +222,11 @@ struct late *late_begin(struct lates *all, struct exchange *ex)
     all->n++;
     under_way(l, ex);
     return l;
+}
+
+void late_etag(struct late *l, const char *etag)
+{
+    (void)snprintf(l->etag, sizeof l->etag, "%s", etag);
 }
 
 void late_end(struct late *l, int status, const struct sg_buf *body, const struct sg_error *e)

@@ -23,6 +23,8 @@ int64_t lates_after_ms(const struct lates *all);
 struct late;
 /* Answers 202; the client's watch (ex_on_gone) is the caller's to end before.  NULL: no room, nothing was answered. */
 struct late *late_begin(struct lates *all, struct exchange *ex);
+/* Before late_end: its answer, which has no body, tells this (quoted) as its ETag. */
+void late_etag(struct late *l, const char *etag);
 /* Once: what the act answers; body (JSON; may be NULL) is copied.  e: it failed. */
 void late_end(struct late *l, int status, const struct sg_buf *body, const struct sg_error *e);
 

@@ -434,7 +434,8 @@ def test_what_lasts_is_told_later(own_gateway, emulator):
         answer = make()
         assert answer.status_code == 202, answer.text
         return files.api.call("GET", answer.headers["Location"], params={"wait_ms": 20000})
-    assert begin(lambda: files.put("f", b"one")).status_code == 201
+    put = begin(lambda: files.put("f", b"one"))
+    assert put.status_code == 201 and put.headers["ETag"] == files.etag("f"), "what a put answers that does not last"
     assert begin(lambda: files.put("f", pieces(b"two"))).status_code == 204
     appended = begin(lambda: files.append("f", b"+"))
     assert appended.status_code == 200 and appended.json() == {"size": 4, "etag": files.etag("f")}
