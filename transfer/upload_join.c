@@ -66,7 +66,9 @@ static void on_joined(void *arg, const struct fs_answer *a, const struct sg_erro
     bool done = a ? reaches(a, end)
                   : !u->resumable && e->code == SG_E_UPLOAD_OFFSET && e->accepted >= 0 &&
                         (uint64_t)e->accepted == end;
-    if (a && !done) {
+    /* One of our own begins nowhere else: parts are missing that the upstream said it had taken. */
+    bool missing = !a && !done && !u->resumable && e->code == SG_E_UPLOAD_OFFSET;
+    if ((a && !done) || missing) {
         (void)sg_fail(&own, SG_E_UPSTREAM_BAD_RESPONSE, SG_OUTCOME_UNKNOWN,
                       "the parts of the upload did not join to what they were");
         e = &own;

@@ -386,6 +386,15 @@ def test_continue_is_asked_for(api, files, gateway):
     assert files.get("f") == b"hello"
 
 
+@pytest.mark.parametrize("nth", [1, 3])
+def test_parts_that_were_not_taken_after_all(small, emulator, nth):
+    emulator.fault({"status": 200, "body": "{}"}, **WRITES, nth=nth)
+    document = problem(small.put("f", bytes(5 * MIB)), 502, "upstream_bad_response")
+    assert document["outcome"] == "not_started"
+    problem(small.api.call("GET", small.base + "/content", params={"path": "f"}), 404, "file_not_found")
+    small.written("f", b"now")
+
+
 def test_no_coding_hides_behind_another(files, gateway):
     with connect(gateway, f"PUT {files.base}/content?path=f HTTP/1.1\r\nContent-Length: 5\r\nContent-Encoding: identity\r\n"
                           "Content-Encoding: gzip\r\n", b"hello") as peer:
