@@ -88,6 +88,14 @@ int fs_open_regular(struct fs *fs, struct stat *st);
 /* Whether what is read of the file now is what was there at *was, which becomes how it is now: nobody wrote to it since,
  * but behind its end. */
 bool fs_is_unchanged(int fd, struct stat *was);
+/* A hash of some blocks of what is before `at`, the first and the last among them: a file that was emptied and written
+ * anew is not taken for one that has grown. */
+uint64_t fs_mark(int fd, uint64_t at);
+/* FNV-1a, going on from hash (FS_HASH_START). */
+uint64_t fs_hash(uint64_t hash, const unsigned char *p, size_t n);
+#define FS_HASH_START UINT64_C(14695981039346656037)
+/* How many of the n bytes at `at` there are; -1 with errno. */
+ssize_t fs_read_range(int fd, unsigned char *to, size_t n, uint64_t at);
 /* Prints an S line: name "" for none, dir and entry (may be NULL) say where to read the target of a link. */
 void fs_print(const struct stat *st, const char *name, int dir, const char *entry);
 void fs_print_name(const char *name, size_t len);

@@ -9,8 +9,9 @@
 size_t fs_cursor_format(char out[FS_CURSOR_MAX], const struct fs_cursor *c)
 {
     int n = snprintf(out, FS_CURSOR_MAX,
-                     "f1:%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRId64 ":%" PRId64,
-                     c->at, c->end, c->size, c->dev, c->ino, c->mtime_ns, c->ctime_ns);
+                     "f1:%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRId64 ":%" PRId64
+                     ":%" PRIu64,
+                     c->at, c->end, c->size, c->dev, c->ino, c->mtime_ns, c->ctime_ns, c->mark);
     return (size_t)n;
 }
 
@@ -44,7 +45,8 @@ bool fs_cursor_parse(const char *text, struct fs_cursor *c)
         return false;
     if (!next(&p, INT64_MAX, &c->at) || !next(&p, INT64_MAX, &c->end) || !next(&p, INT64_MAX, &c->size) ||
         !next(&p, UINT64_MAX, &c->dev) || !next(&p, UINT64_MAX, &c->ino) || !next_signed(&p, &c->mtime_ns) ||
-        !next_signed(&p, &c->ctime_ns) || c->at >= c->end || c->end > c->size)
+        !next_signed(&p, &c->ctime_ns) || !next(&p, UINT64_MAX, &c->mark) || c->at >= c->end ||
+        c->end > c->size)
         return false;
     return fs_cursor_format(again, c) == strlen(text) &&
            strcmp(again, text) == 0; /* no leading zeros, nothing more */

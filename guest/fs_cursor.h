@@ -7,13 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FS_CURSOR_MAX = 192 };
+enum { FS_CURSOR_MAX = 208 };
 
 /* at < end <= size <= INT64_MAX: the next byte, the end of the range; and the file as it was seen last. */
 struct fs_cursor {
     uint64_t at, end;
     uint64_t dev, ino, size;
     int64_t mtime_ns, ctime_ns;
+    uint64_t mark; /* of what is before `at`: fs_mark */
 };
 
 /* Returns its length. */

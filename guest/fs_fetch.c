@@ -20,14 +20,16 @@ enum {
     INLINE_TRIES = 4,
     SETTLE_TRIES = 5,
     SETTLE_NS = 2000000,
-    BLOCK = 256 * 1024,
+    MARK_BLOCK = 4096,
+    MARK_BLOCKS = 16,
 };
 
 struct fetch {
     struct fs *fs;
     int fd;
-    struct stat st;   /* as it was when what we tell was read, or earlier */
-    uint64_t at, end; /* what is asked for of it */
+    struct stat st;        /* as it was when what we tell was read, or earlier */
+    uint64_t at, end;      /* what is asked for of it */
+    uint64_t marked, mark; /* fs_mark of the bytes before `marked`, which earlier calls gave */
 };
 
 enum told {
@@ -67,6 +69,39 @@ bool fs_is_unchanged(int fd, struct stat *was)
         return false;
     *was = now;
     return true;
+}
+
+ssize_t fs_read_range(int fd, unsigned char *to, size_t n, uint64_t at)
+{
+    size_t len = 0;
+    while (len < n) {
+        ssize_t got = pread(fd, to + len, n - len, (off_t)(at + len));
+        if (got == 0)
+            break;
+        if (got < 0 && errno != EINTR)
+            return -1;
+        len += got > 0 ? (size_t)got : 0;
+    }
+    return (ssize_t)len;
+}
+
+uint64_t fs_hash(uint64_t hash, const unsigned char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ p[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+uint64_t fs_mark(int fd, uint64_t at)
+{
+    static unsigned char block[MARK_BLOCK];
+    uint64_t hash = FS_HASH_START, last = at > MARK_BLOCK ? at - MARK_BLOCK : 0;
+    for (unsigned i = 0; at && i < MARK_BLOCKS; i++) {
+        uint64_t from = i + 1 < MARK_BLOCKS ? last / (MARK_BLOCKS - 1) * i : last;
+        ssize_t n = fs_read_range(fd, block, at - from < MARK_BLOCK ? (size_t)(at - from) : MARK_BLOCK, from);
+        hash = fs_hash(hash, block, n > 0 ? (size_t)n : 0);
+    }
+    return hash;
 }
 
 static bool changed(struct fs *fs)
@@ -173,28 +208,16 @@ static enum told fetch_unsized(struct fetch *x)
 
 /* ---- short ---- */
 
-/* How many of the n bytes at `at` there are; -1 with errno. */
-static ssize_t read_range(int fd, unsigned char *to, size_t n, uint64_t at)
-{
-    size_t len = 0;
-    while (len < n) {
-        ssize_t got = pread(fd, to + len, n - len, (off_t)(at + len));
-        if (got == 0)
-            break;
-        if (got < 0 && errno != EINTR)
-            return -1;
-        len += got > 0 ? (size_t)got : 0;
-    }
-    return (ssize_t)len;
-}
-
 static enum told fetch_short(struct fetch *x)
 {
-    static unsigned char bytes[FS_INLINE_MAX];
+    static unsigned char bytes[FS_INLINE_MAX], again[FS_INLINE_MAX];
     size_t n = (size_t)(x->end - x->at);
     struct stat as_read = x->st;
-    ssize_t got = read_range(x->fd, bytes, n, x->at);
-    if (got >= 0 && (size_t)got == n && fs_is_unchanged(x->fd, &x->st)) {
+    ssize_t got = fs_read_range(x->fd, bytes, n, x->at);
+    bool same = got >= 0 && (size_t)got == n && fs_is_unchanged(x->fd, &x->st);
+    if (same && x->st.st_size > as_read.st_size) /* grown, or emptied and written anew */
+        same = fs_read_range(x->fd, again, n, x->at) == got && memcmp(again, bytes, n) == 0;
+    if (same) {
         if (!print_head(x, &as_read)) {
             print_bytes(x->at, bytes, n);
             out_kind(SG_WIRE_OK, NULL);
@@ -209,6 +232,13 @@ static enum told fetch_short(struct fetch *x)
 
 /* ---- long ---- */
 
+/* A file that has grown since it had this size may as well have been emptied and written anew. */
+static bool has_only_grown(const struct fetch *x, off_t size, const struct fs_stage *s, uint64_t copied)
+{
+    return x->st.st_size == size ||
+           (fs_stage_holds(s, x->fd, x->at, copied) && fs_mark(x->fd, x->marked) == x->mark);
+}
+
 static bool fetch_part(struct fetch *x)
 {
     struct fs_stage s;
@@ -217,7 +247,9 @@ static bool fetch_part(struct fetch *x)
     fs_stage_begin(&s, x->fs, x->at, n);
     bool ok = fs_stage_copy(&s, x->fd, x->at, n, &copied);
     bool whole = copied == n, full = fs_stage_room(&s) == 0;
-    if (ok && (!fs_is_unchanged(x->fd, &x->st) || (!whole && !full)))
+    off_t size = x->st.st_size;
+    uint64_t mark = ok && !whole ? fs_mark(x->fd, x->at + copied) : 0;
+    if (ok && (!fs_is_unchanged(x->fd, &x->st) || (!whole && !full) || !has_only_grown(x, size, &s, copied)))
         ok = changed(x->fs);
     if (ok) {
         struct sg_wire_file f = fs_wire_file(&x->st);
@@ -227,7 +259,8 @@ static bool fetch_part(struct fetch *x)
                               .ino = f.ino,
                               .size = f.size,
                               .mtime_ns = f.mtime_ns,
-                              .ctime_ns = f.ctime_ns};
+                              .ctime_ns = f.ctime_ns,
+                              .mark = mark};
         (void)fs_cursor_format(cursor, &c);
         ok = fs_stage_end(&s, whole ? NULL : cursor, NULL);
     }
@@ -243,9 +276,11 @@ static bool go_on(struct fetch *x)
         return guest_failed(x->fs->f, SG_WF_USAGE, 0, "bad value of --cursor");
     bool same = f.mtime_ns == c.mtime_ns && f.ctime_ns == c.ctime_ns;
     if (f.dev != c.dev || f.ino != c.ino || f.size < c.size ||
-        (f.size == c.size && !same && !grows(x->fd, &x->st)))
+        (f.size == c.size && !same && !grows(x->fd, &x->st)) || fs_mark(x->fd, c.at) != c.mark)
         return changed(x->fs);
     x->at = c.at;
+    x->marked = c.at;
+    x->mark = c.mark;
     x->end = c.end;
     fs_print(&x->st, "", -1, NULL);
     return fetch_part(x);
@@ -276,7 +311,7 @@ static bool fetch(struct fetch *x)
 
 bool fs_fetch(struct fs *fs)
 {
-    struct fetch x = {.fs = fs};
+    struct fetch x = {.fs = fs, .mark = fs_mark(-1, 0)};
     x.fd = fs_open_regular(fs, &x.st);
     bool ok = (x.fd >= 0 || fs_failed(fs, "reading")) && fetch(&x);
     fs_close(x.fd);

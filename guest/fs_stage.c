@@ -50,6 +50,8 @@ static void print(struct fs_stage *s, uint64_t at, const unsigned char *p, size_
 {
     for (size_t i = 0; i < n; i += SG_WIRE_DATA_MAX)
         out_data(1, s->offset + at + i, p + i, n - i < SG_WIRE_DATA_MAX ? n - i : SG_WIRE_DATA_MAX);
+    size_t before = s->sum_from <= at ? 0 : s->sum_from - at < n ? (size_t)(s->sum_from - at) : n;
+    s->sum = fs_hash(s->sum, p + before, n - before);
 }
 
 /* Takes the room at once, where the file system can: so nobody else's bytes find the disk full because of ours. */
@@ -183,6 +185,8 @@ bool fs_stage_copy(struct fs_stage *s, int fd, uint64_t at, uint64_t n, uint64_t
     static unsigned char block[256 * 1024];
     bool by_kernel = true;
     *copied = 0;
+    s->sum = FS_HASH_START;
+    s->sum_from = s->taken;
     while (*copied < n) {
         uint64_t room = fs_stage_room(s), left = n - *copied < room ? n - *copied : room;
         if (left == 0)
@@ -208,6 +212,43 @@ bool fs_stage_copy(struct fs_stage *s, int fd, uint64_t at, uint64_t n, uint64_t
         if (!fs_stage_write(s, block, (size_t)got))
             return false;
         *copied += (uint64_t)got;
+    }
+    return true;
+}
+
+static bool is_as_printed(const struct fs_stage *s, int fd, uint64_t at, uint64_t n)
+{
+    static unsigned char theirs[64 * 1024];
+    uint64_t sum = FS_HASH_START;
+    while (n) {
+        size_t k = n < sizeof theirs ? (size_t)n : sizeof theirs;
+        if (fs_read_range(fd, theirs, k, at) != (ssize_t)k)
+            return false;
+        sum = fs_hash(sum, theirs, k);
+        at += k;
+        n -= k;
+    }
+    return sum == s->sum;
+}
+
+bool fs_stage_holds(const struct fs_stage *s, int fd, uint64_t at, uint64_t n)
+{
+    static unsigned char ours[64 * 1024], theirs[sizeof ours];
+    if (n != s->taken - s->sum_from)
+        return false;
+    if (s->how == FS_STAGE_LINES)
+        return is_as_printed(s, fd, at, n);
+    for (uint64_t from = s->taken - n, end = s->taken; from < end;) {
+        bool in_file = from < s->stored;
+        uint64_t left = (in_file ? s->stored : end) - from;
+        size_t k = left < sizeof ours ? (size_t)left : sizeof ours;
+        if (in_file && fs_read_range(s->fd, ours, k, from) != (ssize_t)k)
+            return false;
+        if (fs_read_range(fd, theirs, k, at) != (ssize_t)k ||
+            memcmp(theirs, in_file ? ours : buffer + (from - s->stored), k) != 0)
+            return false;
+        from += k;
+        at += k;
     }
     return true;
 }

@@ -20,8 +20,9 @@ struct fs_stage {
     enum fs_stage_how how;
     struct guest_root store;
     int fd;
-    size_t held;     /* bytes in the buffer: all of them, or those that are not in the file yet */
-    uint64_t stored; /* in the file */
+    size_t held;            /* bytes in the buffer: all of them, or those that are not in the file yet */
+    uint64_t stored;        /* in the file */
+    uint64_t sum, sum_from; /* fs_hash of what was printed since the last fs_stage_copy began */
 };
 
 /* Removes what --drop names.  One at a time: the buffer is static.  S lines have to be printed before the first write
@@ -34,6 +35,8 @@ bool fs_stage_write(struct fs_stage *s, const void *data, size_t n);
 /* At most n bytes of fd from `at` on, without going through us where the kernel can.  *copied is less at the end of
  * the file, or when the room has become less (fs_stage_room says 0 then). */
 bool fs_stage_copy(struct fs_stage *s, int fd, uint64_t at, uint64_t n, uint64_t *copied);
+/* Whether the n bytes that the last fs_stage_copy gave are still those of fd at `at`. */
+bool fs_stage_holds(const struct fs_stage *s, int fd, uint64_t at, uint64_t n);
 /* Prints the bytes, or "N s<count>" for those put aside; then "N c<cursor>" and M, or K with word (may be NULL) when
  * cursor is NULL.  cursor: printable ASCII, FS_PATH_MAX bytes at most. */
 bool fs_stage_end(struct fs_stage *s, const char *cursor, const char *word);

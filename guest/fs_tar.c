@@ -183,15 +183,23 @@ static bool emit_contents(struct tar *t, const char *path, int fd, uint64_t size
 {
     static const unsigned char zeros[TAR_BLOCK];
     uint64_t at = in_phase(t, FS_TAR_CONTENTS) ? t->from.at : 0, copied = 0, end = tar_padded(size);
+    uint64_t mark = in_phase(t, FS_TAR_CONTENTS) ? t->from.entry.mark : fs_mark(fd, 0);
+    struct stat was = *st;
     if (at > end)
         return changed(t, path);
+    uint64_t from = at < size ? at : size;
     if (at < size && !fs_stage_copy(&t->stage, fd, at, size - at, &copied)) {
         t->failed = true;
         return false;
     }
     at += copied;
     t->full = at < size;
+    uint64_t next = t->full ? fs_mark(fd, at) : 0;
     if ((t->full && fs_stage_room(&t->stage)) || (copied && !fs_is_unchanged(fd, st)))
+        return changed(t, path);
+    /* What has grown may as well have been emptied and written anew. */
+    if (st->st_size > was.st_size &&
+        (!fs_stage_holds(&t->stage, fd, from, copied) || fs_mark(fd, from) != mark))
         return changed(t, path);
     uint64_t none = 0;
     if (!t->full && !emit(t, zeros, (size_t)(end - at), &none, &at))
@@ -199,6 +207,7 @@ static bool emit_contents(struct tar *t, const char *path, int fd, uint64_t size
     if (t->full) {
         cut_at(t, FS_TAR_CONTENTS, path, at, st);
         t->to.entry.size = size;
+        t->to.entry.mark = at < size ? next : fs_mark(fd, size);
     }
     return true;
 }
@@ -224,7 +233,8 @@ static bool is_known(const struct tar *t, int fd, struct stat *st)
     was.st_mtim = from_ns(c->entry.mtime_ns);
     was.st_ctim = from_ns(c->entry.ctime_ns);
     if (c->phase == FS_TAR_CONTENTS) {
-        if (!fs_is_unchanged(fd, &was))
+        uint64_t before = c->at < c->entry.size ? c->at : c->entry.size;
+        if (!fs_is_unchanged(fd, &was) || fs_mark(fd, before) != c->entry.mark)
             return false;
         *st = was;
         return true;

@@ -22,11 +22,12 @@ static bool is_plain(const char *path)
 bool fs_tar_cursor_format(char out[FS_TAR_CURSOR_MAX], const struct fs_tar_cursor *c)
 {
     bool plain = is_plain(c->path);
-    int n = snprintf(out, FS_TAR_CURSOR_MAX,
-                     "t1:%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%c:%" PRIu64 ":%" PRIu64 ":%" PRIu64
-                     ":%" PRIu64 ":%" PRId64 ":%" PRId64 ":%c",
-                     c->offset, c->skipped, c->dev, c->ino, phases[c->phase], c->at, c->entry.dev,
-                     c->entry.ino, c->entry.size, c->entry.mtime_ns, c->entry.ctime_ns, plain ? '=' : '~');
+    int n =
+        snprintf(out, FS_TAR_CURSOR_MAX,
+                 "t1:%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%c:%" PRIu64 ":%" PRIu64 ":%" PRIu64
+                 ":%" PRIu64 ":%" PRId64 ":%" PRId64 ":%" PRIu64 ":%c",
+                 c->offset, c->skipped, c->dev, c->ino, phases[c->phase], c->at, c->entry.dev, c->entry.ino,
+                 c->entry.size, c->entry.mtime_ns, c->entry.ctime_ns, c->entry.mark, plain ? '=' : '~');
     size_t len = strlen(c->path), room = FS_TAR_CURSOR_MAX - (size_t)n - 1;
     if ((plain ? len : SG_B64_LEN(len)) > room)
         return false;
@@ -98,7 +99,8 @@ bool fs_tar_cursor_parse(const char *text, struct fs_tar_cursor *c)
         !next(&p, UINT64_MAX, &c->dev) || !next(&p, UINT64_MAX, &c->ino) || !next_phase(&p, &c->phase) ||
         !next(&p, INT64_MAX, &c->at) || !next(&p, UINT64_MAX, &c->entry.dev) ||
         !next(&p, UINT64_MAX, &c->entry.ino) || !next(&p, INT64_MAX, &c->entry.size) ||
-        !next_signed(&p, &c->entry.mtime_ns) || !next_signed(&p, &c->entry.ctime_ns))
+        !next_signed(&p, &c->entry.mtime_ns) || !next_signed(&p, &c->entry.ctime_ns) ||
+        !next(&p, UINT64_MAX, &c->entry.mark))
         return false;
     n = *p ? strlen(p + 1) : 0;
     if (*p == '=' && n <= TAR_PATH_MAX) {

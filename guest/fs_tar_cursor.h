@@ -7,7 +7,7 @@
 
 enum {
     FS_TAR_CURSOR_MAX = 4096, /* NUL included */
-    FS_TAR_CURSOR_NUMBERS = 12 * 21 + 16,
+    FS_TAR_CURSOR_NUMBERS = 13 * 21 + 16,
 };
 
 enum fs_tar_phase {
@@ -26,6 +26,7 @@ struct fs_tar_cursor {
     struct { /* the entry, while we are in it */
         uint64_t dev, ino, size;
         int64_t mtime_ns, ctime_ns;
+        uint64_t mark; /* of its contents before `at`: fs_mark */
     } entry;
     char path[TAR_PATH_MAX + 1];
 };

@@ -281,6 +281,15 @@ static void changes_between_parts(void **state)
     assert_int_equal(ftruncate(fd, BIG), 0);
     fs_says(GO_ON(path, cursor), SG_WF_CHANGED);
     close(fd);
+    /* Emptied and written anew, and longer than before: that is not growth. */
+    bytes = make_big("changing");
+    cursor = first_cursor(path);
+    fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < BIG + 4096; i += 4096)
+        assert_int_equal(write(fd, memset((char[4096]){0}, 'n', 4096), 4096), 4096);
+    close(fd);
+    fs_says(GO_ON(path, cursor), SG_WF_CHANGED);
     /* Replaced by one that is just the same. */
     (void)make_big("other");
     cursor = first_cursor(path);

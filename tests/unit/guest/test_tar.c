@@ -389,6 +389,14 @@ static void notices_changes(void **state)
     assert_int_equal(utimensat(AT_FDCWD, below("c/b"), t, 0), 0);
     has_changed(call(dir, &o, cursor), "b: ");
     assert_int_equal(unlink(below("c/b")), 0);
+    /* written anew, and longer: not grown */
+    begin(dir, cursor);
+    char text[6000];
+    memset(text, 'y', sizeof text);
+    int anew = open(below("c/b"), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    assert_int_equal(write(anew, text, sizeof text), sizeof text);
+    close(anew);
+    has_changed(call(dir, &o, cursor), "b: ");
     begin(dir, cursor);
     assert_int_equal(rename(dir, below("moved")) | mkdir(dir, 0755), 0);
     has_changed(call(dir, &o, cursor), "the directory is another one");
@@ -425,18 +433,18 @@ static void refuses(void **state)
     static const char *const wrong[] = {"x", "t1:", "f1:0:1:1:1:1:1:1", "t1:0:0:0:0:a:0:0:0:0:0:0"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(call(dir, &at_once, wrong[i])->last.fail, SG_WF_USAGE);
-    has_changed(call(dir, &at_once, "t1:0:0:1:1:a:0:0:0:0:0:0:="), "another one");
+    has_changed(call(dir, &at_once, "t1:0:0:1:1:a:0:0:0:0:0:0:0:="), "another one");
     /* A forged one leads to an archive that is wrong, and nowhere else. */
     struct stat st;
     char forged[200];
     assert_int_equal(stat(dir, &st), 0);
     static const char *const paths[] = {"../../etc", "/etc/passwd", "file/x", "zzz"};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        snprintf(forged, sizeof forged, "t1:0:0:%llu:%llu:d:5:0:0:9:0:0:=%s", (unsigned long long)st.st_dev,
+        snprintf(forged, sizeof forged, "t1:0:0:%llu:%llu:d:5:0:0:9:0:0:0:=%s", (unsigned long long)st.st_dev,
                  (unsigned long long)st.st_ino, paths[i]);
         has_changed(call(dir, &at_once, forged), paths[i]);
     }
-    snprintf(forged, sizeof forged, "t1:0:0:%llu:%llu:h:5:0:0:9:0:0:=file", (unsigned long long)st.st_dev,
+    snprintf(forged, sizeof forged, "t1:0:0:%llu:%llu:h:5:0:0:9:0:0:0:=file", (unsigned long long)st.st_dev,
              (unsigned long long)st.st_ino);
     has_changed(call(dir, &at_once, forged), "file");
     /* below a root */
