@@ -122,6 +122,8 @@ static bool matches(struct grep *g, char *p, size_t n, bool whole)
     p[n] = '\0';
     bool found = regexec(&g->regex, p, 0, NULL, (g->middle ? REG_NOTBOL : 0) | (whole ? 0 : REG_NOTEOL)) == 0;
     p[n] = kept;
+    for (char *lf = p; (lf = memchr(lf, '\n', n - (size_t)(lf - p)));)
+        *lf = '\0'; /* of a line that is too long the end is looked at again */
     return found;
 }
 

@@ -262,6 +262,9 @@ static void greps_what_is_long_or_binary(void **state)
     memcpy(big + 262140, "needle", 6); /* across the end of what is looked at together */
     memcpy(big + LONG, "\nlast needle\n", 13);
     file_write(below("big"), big, LONG + 13);
+    memset(big, '\0', LONG); /* NULs in a line, also where it is looked at twice, are no ends of lines */
+    memcpy(big + 300000, "needle", 6);
+    file_write(below("nuls"), big, LONG + 13);
     free(big);
     const struct fs_reply *r =
         fs("grep", "--path", below("big"), "--pattern", "needle", "--max-line-bytes", "3", NULL);
@@ -272,6 +275,13 @@ static void greps_what_is_long_or_binary(void **state)
         "1:x!2:l!");
     assert_found(fs("grep", "--path", below("big"), "--pattern", "^needle", NULL), "");
     assert_found(fs("grep", "--path", below("big"), "--pattern", "^last needle$", NULL), "2:last needle|");
+    for (int fixed = 0; fixed < 2; fixed++) {
+        const struct fs_reply *n = fs("grep", "--path", below("nuls"), "--pattern", "needle", "--binary",
+                                      "--max-line-bytes", "1", fixed ? "--fixed" : NULL, NULL);
+        fs_is_done(n, "");
+        assert_int_equal(n->n, 2);
+        assert_true(n->lines[0].line == 1 && n->lines[1].line == 2 && n->lines[1].offset == LONG + 1);
+    }
     file_write(below("binary"), "a\0needle\nneedle", 15);
     assert_found(fs("grep", "--path", below("binary"), "--pattern", "needle", NULL), "");
     r = fs("grep", "--path", below("binary"), "--pattern", "needle", "--binary", NULL);
