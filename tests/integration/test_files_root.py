@@ -7,9 +7,11 @@ import tarfile
 import time
 
 import pytest
+import websocket
 
-from client import Client
+from client import Client, problem
 from harness import binary, clean_env, until
+from test_files_watch import Watch
 
 ROOT = "/vercel/sandbox/in"
 
@@ -250,6 +252,26 @@ def test_uploads_and_archives_stay_inside_P33(api, box, rooted):
     assert rooted.extract("dir-in", tar(**{"a/b": b"2"})).json() == {"entries": 1}
     assert rooted.get("content", path="sub/a/b").content == b"2"
     assert state(api, box) == before
+
+
+def test_a_cursor_of_a_watch_leads_nowhere_P33(api, gateway, box, rooted):
+    """Neither one that watches the outside, nor one of the same path below another root, nor by way of its process."""
+    other = Rooted(gateway, box, "/vercel/sandbox/out").api
+    with Watch(api, box, path="/vercel/sandbox/out") as all_, Watch(other, box, path=".") as out:
+        for cursor in (all_.cursor, out.cursor):
+            for path in (".", ROOT, "/vercel/sandbox/out"):
+                for q, header in (({"cursor": cursor}, {}), ({}, {"Last-Event-ID": cursor})):
+                    a = rooted.api.call("GET", rooted.base + "/watch", params={"path": path, **q}, headers=header)
+                    problem(a, 422, "invalid_field")
+            process = f"/v1/sandboxes/{box}/processes/{cursor.rsplit('.', 1)[0]}"
+            for method, what in (("GET", ""), ("DELETE", ""), ("GET", "/events"), ("GET", "/output?stream=stdout"), ("POST", "/stdin")):
+                problem(rooted.api.call(method, process + what), 404, "process_not_found")
+            problem(rooted.api.call("POST", process + "/signal", json={"signal": 9}), 404, "process_not_found")
+            with pytest.raises(websocket.WebSocketBadStatusException, match="404"):
+                rooted.api.attach(box, cursor.rsplit(".", 1)[0])
+        api.run(box, shell="touch out/heard")
+        for w in (all_, out):
+            w.until(("create", "heard", "file"))
 
 
 def test_bytes_that_are_no_text_lead_nowhere_either_P33(api, box, rooted):
