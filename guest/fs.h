@@ -86,7 +86,7 @@ void fs_tag(const struct stat *st, char out[SG_FILE_TAG_LEN + 1]);
  * errno. */
 int fs_open_regular(struct fs *fs, struct stat *st);
 /* Whether what is read of the file now is what was there at *was, which becomes how it is now: nobody wrote to it since,
- * but behind its end. */
+ * but behind its end.  That it is longer may also be because it was emptied and written anew: fs_mark tells. */
 bool fs_is_unchanged(int fd, struct stat *was);
 /* A hash of some blocks of what is before `at`, the first and the last among them: a file that was emptied and written
  * anew is not taken for one that has grown. */
