@@ -18,7 +18,7 @@
 
 enum {
     INLINE_TRIES = 4,
-    SETTLE_TRIES = 5,
+    SETTLE_TRIES = 25, /* who appends may lose the processor between the times and the size */
     SETTLE_NS = 2000000,
     MARK_BLOCK = 4096,
     MARK_BLOCKS = 16,
