@@ -10,6 +10,7 @@
 #include "routes/uploads.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/core/file_tag.h"
 #include "base/log.h"
 #include "routes/late.h"
@@ -243,11 +244,27 @@ static void on_all_there(struct resumable *r)
 
 /* ---- the body ---- */
 
-/* From here on the client waits for us. */
+/* The client waits for us: for the first answer of the guest, and again once its whole body came; both together no
+ * longer than it is told.  came: nothing more is to come. */
+static void be_patient(struct resumable *r, bool came)
+{
+    int64_t most = lates_after_ms(r->act.gw->lates), left = most - r->waited_ms;
+    r->came = came;
+    r->since_ms = sg_mono_ms();
+    sg_timer_start(r->patience, (uint64_t)(left > most / 8 ? left : most / 8));
+}
+
 static void all_came(struct resumable *r)
 {
-    r->came = true;
-    sg_timer_start(r->patience, (uint64_t)lates_after_ms(r->act.gw->lates));
+    be_patient(r, true);
+}
+
+/* The guest's first answer is here. */
+static void has_answered(struct resumable *r)
+{
+    r->call = NULL;
+    r->waited_ms += sg_mono_ms() - r->since_ms;
+    sg_timer_stop(r->patience);
 }
 
 static size_t body_read(void *arg, char *buf, size_t cap)
@@ -375,7 +392,7 @@ static void go_on(struct resumable *r)
 static void on_opened(void *arg, const struct fs_answer *a, const struct sg_error *e)
 {
     struct resumable *r = arg;
-    r->call = NULL;
+    has_answered(r);
     if (a)
         go_on(r);
     else if (!act_retry(&r->act, e))
@@ -406,6 +423,7 @@ static void append(struct resumable *r, const struct upload_state *s)
         ex_set_header(r->act.ex, "Upload-Complete", s->done ? "?1" : "?0");
         resumable_fail(&r->act, &e);
     } else if (s->done && resumable_body(r->act.ex) == 0) {
+        all_came(r);
         finish(r); /* the answer may have been lost */
     } else if (s->done) {
         set_place(r, s->offset, true);
@@ -419,7 +437,7 @@ static void on_state(void *arg, const struct fs_answer *a, const struct sg_error
 {
     struct resumable *r = arg;
     struct upload_state s;
-    r->call = NULL;
+    has_answered(r);
     if (!a) {
         if (r->upload)
             upload_cancel(r->upload);
@@ -441,7 +459,7 @@ static void on_state(void *arg, const struct fs_answer *a, const struct sg_error
 static void on_removed(void *arg, const struct fs_answer *a, const struct sg_error *e)
 {
     struct resumable *r = arg;
-    r->call = NULL;
+    has_answered(r);
     if (!a) {
         if (!act_retry(&r->act, e))
             resumable_fail(&r->act, e);
@@ -457,8 +475,9 @@ static void on_removed(void *arg, const struct fs_answer *a, const struct sg_err
 static void on_quiet(void *arg)
 {
     struct resumable *r = arg;
+    r->waited_ms = r->settles ? sg_mono_ms() - r->since_ms : 0;
     r->settles = false;
-    sg_timer_stop(r->patience);
+    be_patient(r, false);
     r->at = r->verb == UPLOADS_APPEND ? (uint64_t)r->fields.offset : 0;
     if (r->act.gw->draining)
         fail_with(r, SG_E_DRAINING, "the gateway is shutting down");
@@ -492,8 +511,16 @@ static void on_no_patience(void *arg)
         lasts(r);
         return;
     }
-    (void)sg_fail(&e, SG_E_OVERLOADED, SG_NOT_STARTED, "bytes of the upload are still on their way");
-    e.retry_after_ms = 1000;
+    if (!r->act.ex)
+        return; /* nobody waits; the call's end goes on */
+    if (r->settles) {
+        (void)sg_fail(&e, SG_E_OVERLOADED, SG_NOT_STARTED, "bytes of the upload are still on their way");
+        e.retry_after_ms = 1000;
+    } else {
+        bool reads = r->verb == UPLOADS_TELL || r->verb == UPLOADS_APPEND;
+        (void)sg_fail(&e, SG_E_UPSTREAM_TIMEOUT, reads ? SG_NOT_STARTED : SG_OUTCOME_UNKNOWN,
+                      "the sandbox does not answer in time");
+    }
     resumable_fail(&r->act, &e);
 }
 
@@ -501,12 +528,15 @@ static void resumable_go(struct act *a)
 {
     struct resumable *r = (struct resumable *)a;
     ex_on_gone(a->ex, on_client_gone, r);
-    if (r->verb == UPLOADS_CREATE)
+    if (r->verb == UPLOADS_CREATE) {
+        be_patient(r, false);
         ask(r, &r->open, on_opened);
-    else if (!(r->settles = upload_settle(a->gw->uploads, a->session_id, r->id, on_quiet, r)))
+    } else if (!(r->settles = upload_settle(a->gw->uploads, a->session_id, r->id, on_quiet, r))) {
         on_quiet(r);
-    else
+    } else {
+        r->since_ms = sg_mono_ms();
         sg_timer_start(r->patience, SETTLE_MS);
+    }
 }
 
 struct resumable *resumable_new(struct exchange *ex, enum uploads_verb verb)

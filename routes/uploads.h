@@ -22,16 +22,17 @@ struct resumable {
     struct fs_call *call;
     struct upload *upload;
     struct intake *in;
-    struct sg_timer
-        *patience;  /* runs while an earlier request is waited for, and when all of this one came */
-    uint64_t at;    /* so much of it is there */
-    int64_t length; /* of all of it; -1: not known */
-    bool settles;   /* an earlier request is waited for */
-    bool flows;     /* the body does */
-    uint64_t taken; /* of it */
+    struct sg_timer *patience; /* runs while the client waits for us */
+    uint64_t at;               /* so much of it is there */
+    int64_t length;            /* of all of it; -1: not known */
+    bool settles;              /* an earlier request is waited for */
+    bool flows;                /* the body does */
+    uint64_t taken;            /* of it */
     bool too_long;
-    bool came; /* all of the request */
-    bool told; /* of the id, although the client is not there any more */
+    int64_t since_ms,
+        waited_ms; /* monotonic: since when the client waits for us; and how long it did before */
+    bool came;     /* all of the request */
+    bool told;     /* of the id, although the client is not there any more */
 };
 
 /* ---- uploads.c ---- */

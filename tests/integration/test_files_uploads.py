@@ -403,6 +403,28 @@ def test_what_lasts_goes_on_without_its_client(api, box, own_gateway, emulator):
     assert api.file(box, "g") == b"made"
 
 
+@pytest.mark.parametrize("method", ["HEAD", "PATCH", "DELETE", "POST"])
+def test_a_sandbox_that_is_silent_keeps_nobody_waiting(api, box, own_gateway, emulator, method):
+    """Also while the upload is only asked about (C8: 25 s; here 0.4)."""
+    hasty = Client(own_gateway(RELAY_KEEPALIVE_MS=400))
+    upload, _ = Upload.begin(api, box, "f")
+    emulator.fault({"delay_ms": 3000}, path_regex="/cmd$", times=1)
+    if method == "POST":
+        answer = hasty.call("POST", f"/v1/sandboxes/{box}/files/uploads", params={"path": "g"})
+    elif method == "PATCH":
+        answer = hasty.call("PATCH", upload.place, data=b"x", headers={
+            "Upload-Offset": "0", "Upload-Complete": "?0", "Content-Type": "application/partial-upload"})
+    else:
+        answer = hasty.call(method, upload.place)
+    assert answer.status_code == 504
+    if method != "HEAD":
+        assert answer.json()["outcome"] == ("not_started" if method == "PATCH" else "unknown")
+    if method != "DELETE":
+        assert upload.tell() == (0, None, False)
+        assert upload.finish(0, b"whole")
+        assert api.file(box, "f") == b"whole"
+
+
 def ask_unheard(gateway, place):
     try:
         Client(gateway).http.head(gateway.url + place, timeout=60)
