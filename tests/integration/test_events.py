@@ -260,6 +260,7 @@ def test_a_gateway_that_goes_says_so(api, own_gateway):
         gateway.child.send_signal(signal.SIGTERM)
         e.rest()
         assert e.one("error")["code"] == "draining" and time.monotonic() - begin < 5
+    assert gateway.end(None) == 0
     assert api.process(box, pid)["state"] == "running"
 
 

@@ -14,7 +14,7 @@ import pytest
 from harness import sha256, until
 
 MIB = 1 << 20
-SMALL_FILES = 100000 if "SANDGATE_LONG" in os.environ else 20000
+SMALL_FILES = 100000 if "SANDGATE_LONG" in os.environ else 5000
 
 
 def place(box):
