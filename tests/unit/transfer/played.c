@@ -434,7 +434,8 @@ static void on_call(struct sg_task *task)
         if (!lost || !played.cut_finish)
             l = finish(c);
         if (!lost && l.kind == SG_WIRE_OK) {
-            file.file.size = played_find("target")->len;
+            const struct played_file *target = played_find("target");
+            file.file.size = target ? target->len : 0;
             (void)c->ev.on_line(c->arg, &file);
         }
     }
