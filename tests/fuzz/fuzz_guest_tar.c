@@ -107,7 +107,11 @@ static bool link_stays(void *arg, int dir, const char *name)
         uint64_t flags, mode, resolve;
     } how = {.flags = O_PATH | O_CLOEXEC, .resolve = BENEATH};
     char path[2 * TAR_PATH_MAX], *above = arg;
-    check(fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0);
+    if (fstatat(dir, name, &st,
+                AT_SYMLINK_NOFOLLOW)) { /* the archive gave a directory a mode of names alone */
+        check(errno == EACCES);
+        return true;
+    }
     int n = snprintf(path, sizeof path, "%s%s%s", above, *above ? "/" : "", name);
     check(n > 0 && (size_t)n < sizeof path);
     if (S_ISLNK(st.st_mode)) {
