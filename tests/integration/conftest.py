@@ -159,3 +159,21 @@ def pytest_runtest_makereport(item, call):
         for process, start in getattr(item, "watched", []):
             text = process.text()
             report.sections.append((f"log {process.log}", text[start if start < len(text) else 0:][-8000:]))
+
+
+@pytest.fixture
+def own(request, tmp_path, emulator):
+    """own(…settings): (gateway, client) for this test alone; what is killed need not end cleanly."""
+    made = []
+
+    def make(**settings):
+        gateway = watched(request, Gateway(tmp_path / f"gateway{len(made)}", emulator.url, emulator.token, settings))
+        made.append((gateway, Client(gateway)))
+        return made[-1]
+
+    yield make
+    for gateway, client in made:
+        if gateway.alive():
+            client.clean_up()
+            code = gateway.end()
+            assert code == 0, f"the gateway ended with {code}:\n{gateway.text()[-6000:]}"

@@ -245,3 +245,22 @@ def http_answer(body, content_type="application/json", status="200 OK", length=N
 
 def sha256(data):
     return hashlib.sha256(data).hexdigest()
+
+
+class Records:
+    """An answer (self.answer) that comes record by record, as server-sent events (self.sse) or NDJSON."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.answer.close()
+
+    def blocks(self):
+        end, rest = (b"\n\n" if self.sse else b"\n"), b""
+        for chunk in self.answer.iter_content(None):
+            rest += chunk
+            while end in rest:
+                block, rest = rest.split(end, 1)
+                yield block
+        assert rest == b"", "the answer ends inside a record"

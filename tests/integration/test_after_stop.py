@@ -10,29 +10,10 @@ import pytest
 import websocket
 
 from client import Client
-from conftest import watched
-from harness import Gateway, until
+from harness import until
 
 MIB = 1 << 20
 PROGRAM = "printf 'some output\\n'; printf 'and errors\\n' >&2; exit 3"
-
-
-@pytest.fixture
-def own(request, tmp_path, emulator):
-    """own(…settings): (gateway, client) for this test alone; what is killed by kill() need not end cleanly."""
-    made = []
-
-    def make(**settings):
-        gateway = watched(request, Gateway(tmp_path / f"gateway{len(made)}", emulator.url, emulator.token, settings))
-        made.append((gateway, Client(gateway)))
-        return made[-1]
-
-    yield make
-    for gateway, client in made:
-        if gateway.alive():
-            client.clean_up()
-            code = gateway.end()
-            assert code == 0, f"the gateway ended with {code}:\n{gateway.text()[-6000:]}"
 
 
 def kill(gateway):

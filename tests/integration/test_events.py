@@ -10,13 +10,13 @@ import time
 import pytest
 
 from client import Client
-from harness import PATIENCE, sha256, until
+from harness import PATIENCE, Records, sha256, until
 
 KIB = 1 << 10
 ODD = b"\xc3\xa9 \r\n \xe2\x80\xa8\xe2\x80\xa9 \x00 data: x\n\nevent: exit\n\n\xff end without newline"
 
 
-class Events:
+class Events(Records):
     """Reads one answer record by record; what breaks the form of server-sent events or NDJSON fails here."""
 
     def __init__(self, api, box, pid, sse=True, headers=None, **query):
@@ -29,21 +29,6 @@ class Events:
         self.at = {"stdout": query.get("stdout", 0), "stderr": query.get("stderr", 0), "pty": query.get("pty", 0)}
         self.records, self.comments, self.id = [], 0, None
         self.raw = self.blocks()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.answer.close()
-
-    def blocks(self):
-        end, rest = (b"\n\n" if self.sse else b"\n"), b""
-        for chunk in self.answer.iter_content(None):
-            rest += chunk
-            while end in rest:
-                block, rest = rest.split(end, 1)
-                yield block
-        assert rest == b"", "the answer ends inside a record"
 
     def next(self):
         """The next record; None at the end."""

@@ -7,13 +7,12 @@ import signal
 import pytest
 
 from client import Client, problem
-from conftest import watched
-from harness import PATIENCE, Gateway, until
+from harness import PATIENCE, Records, until
 
 WORK = "/vercel/sandbox"
 
 
-class Watch:
+class Watch(Records):
     """Reads one answer record by record; what breaks the form of it fails here.  The watch is in force once it stands."""
 
     def __init__(self, api, box, path=WORK, sse=True, headers=None, **query):
@@ -29,21 +28,6 @@ class Watch:
         self.hello = self.next()
         assert self.hello["type"] == "hello" and self.hello["sandbox"] == box
         assert self.hello["session_id"] == self.answer.headers["X-Session-Id"]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.answer.close()
-
-    def blocks(self):
-        end, rest = (b"\n\n" if self.sse else b"\n"), b""
-        for chunk in self.answer.iter_content(None):
-            rest += chunk
-            while end in rest:
-                block, rest = rest.split(end, 1)
-                yield block
-        assert rest == b"", "the answer ends inside a record"
 
     def next(self):
         """The next record; None at the end."""
@@ -117,24 +101,6 @@ def helpers(api, box):
 def kill(gateway):
     os.kill(gateway.child.pid, signal.SIGKILL)
     gateway.child.wait()
-
-
-@pytest.fixture
-def own(request, tmp_path, emulator):
-    """own(…settings): (gateway, client) for this test alone; what is killed need not end cleanly."""
-    made = []
-
-    def make(**settings):
-        gateway = watched(request, Gateway(tmp_path / f"gateway{len(made)}", emulator.url, emulator.token, settings))
-        made.append((gateway, Client(gateway)))
-        return made[-1]
-
-    yield make
-    for gateway, client in made:
-        if gateway.alive():
-            client.clean_up()
-            code = gateway.end()
-            assert code == 0, f"the gateway ended with {code}:\n{gateway.text()[-6000:]}"
 
 
 @pytest.mark.parametrize("sse", [True, False], ids=["sse", "ndjson"])
