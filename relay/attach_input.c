@@ -159,11 +159,20 @@ static void on_crowd(struct crowd_seat *seat, unsigned writers, unsigned watcher
     (void)attach_send(a, frame_presence(writers, watchers));
 }
 
-/* What was said before it was known that the process has no use for it. */
+static bool alive(const struct attach *a)
+{
+    return a->p.state == SG_PS_STARTING || a->p.state == SG_PS_RUNNING;
+}
+
+/* What was said before it was known that the process has no use for it.  One that has ended may have taken it. */
 static void answer_early(struct attach *a)
 {
-    if (a->early_input && !a->p.takes_input)
-        answer(a, SG_E_STDIN_CLOSED, "the process takes no input");
+    if (a->early_input && !a->p.takes_input && a->writer && !writer_settled(a->writer)) {
+        if (alive(a))
+            answer(a, SG_E_STDIN_CLOSED, "the process takes no input");
+        else
+            answer(a, SG_E_PROCESS_FINISHED, "the process has ended");
+    }
     if (a->early_size && !a->p.terminal)
         answer(a, SG_E_UNSUPPORTED, "the process has no terminal");
     a->early_input = a->early_size = false;
@@ -192,9 +201,8 @@ bool input_greet(struct attach *a, struct sg_error *e)
 void input_greeted(struct attach *a)
 {
     struct sg_error e;
-    bool alive = a->p.state == SG_PS_STARTING || a->p.state == SG_PS_RUNNING;
     tell_news(a);
-    if (!a->writer || !alive || !a->p.takes_input)
+    if (!a->writer || !alive(a) || !a->p.takes_input)
         return;
     /* What is sent again from its first byte paints the screen by itself. */
     bool redraw = !a->fresh && (a->asked[0] || a->p.oldest[0]);

@@ -9,11 +9,15 @@
 
 /* ---- what became of it all ---- */
 
+static bool settled(const struct input_queue *q)
+{
+    return !input_queue_held(q) && (!q->close_wanted || q->closed);
+}
+
 /* The outcome of what was written, for a writer that ends. */
 static void judge(const struct input_queue *q, struct sg_error *e)
 {
-    bool close_open = q->close_wanted && !q->closed;
-    if (!input_queue_held(q) && !close_open)
+    if (settled(q))
         e->outcome = SG_FINISHED;
     else if (q->sent_max > q->base || (q->close_sent && !q->closed))
         e->outcome = SG_OUTCOME_UNKNOWN;
@@ -341,6 +345,11 @@ bool writer_position(const struct writer *w, uint64_t *accepted)
         return false;
     *accepted = w->in->q.base;
     return true;
+}
+
+bool writer_settled(const struct writer *w)
+{
+    return w->ended ? w->end.outcome == SG_FINISHED : settled(&w->in->q);
 }
 
 enum writer_carrier writer_carrier(const struct writer *w)

@@ -63,6 +63,8 @@ SG_MUST_CHECK enum sg_code writer_ack(struct writer *w, const uint64_t received[
 void writer_claim(struct writer *w);
 /* Accepted so far as known here; false: not known. */
 bool writer_position(const struct writer *w, uint64_t *accepted);
+/* Is everything that was written, its end too, known to be accepted? */
+bool writer_settled(const struct writer *w);
 enum writer_carrier { WRITER_NO_CARRIER, WRITER_COMMAND, WRITER_INTERACTIVE };
 enum writer_carrier writer_carrier(const struct writer *w);
 /* Gives the place up; what was taken is still sent.  No further callbacks.  To be called once, after on_end too;

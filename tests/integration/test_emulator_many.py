@@ -74,6 +74,27 @@ def footprint(emulator):
     }
 
 
+def connections(emulator):
+    """How many TCP connections the emulator holds, those that are just being closed included."""
+    root = pathlib.Path("/proc") / str(emulator.child.pid)
+    held = set()
+    for entry in (root / "fd").iterdir():
+        try:
+            held.add(os.readlink(entry))
+        except OSError:
+            continue  # closed meanwhile
+    lines = [line.split() for table in ("tcp", "tcp6") for line in (root / "net" / table).read_text().splitlines()[1:]]
+    return sum(f"socket:[{line[9]}]" in held for line in lines if line[3] != "0A")  # listening
+
+
+def at_rest(emulator):
+    """The footprint before: of an emulator that has closed every connection and has no deletion left to do."""
+    state = emulator.log.parent / "state"
+    until(lambda: not connections(emulator) and not any((state / "sessions").iterdir()) and not any((state / "trash").iterdir()),
+          "the emulator is at rest")
+    return footprint(emulator)
+
+
 def settles(emulator, before):
     """Connections and deletions may still be ending; nothing may be left in the end."""
     last = {}
@@ -104,7 +125,7 @@ def closed(api):
 
 def test_two_hundred_at_once(many):
     closed(many)
-    before = footprint(many.emulator)
+    before = at_rest(many.emulator)
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         boxes = list(pool.map(lambda i: many.create(name=f"many-{i}", persistent=i % 4 == 0), range(MANY)))
         assert len({b.id for b in boxes}) == MANY
@@ -138,7 +159,7 @@ def test_cycles_leave_nothing(many):
         many.away(box)
 
     closed(many)
-    before = footprint(many.emulator)
+    before = at_rest(many.emulator)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(cycle, range(CYCLES)))
     closed(many)
