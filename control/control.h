@@ -3,7 +3,9 @@
 #define SG_CONTROL_CONTROL_H
 
 #include "control/sandboxes.h"
+#include "control/jobs.h"
 #include "control/session_cache.h"
+#include "control/steps.h"
 
 enum { CONTROL_SESSIONS_MAX = 10000 };
 
@@ -18,6 +20,10 @@ struct lookup;
 struct control {
     struct sg_loop *loop;
     struct vercel_client *vercel;
+    struct store *store; /* NULL: in tests only; what needs it answers STORE_UNAVAILABLE */
+    char *upstream;      /* under which everything of it is stored */
+    struct jobs *jobs;
+    struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
     struct control_op *ops;
     struct lookup *lookups;

@@ -16,18 +16,26 @@ enum {
     TAKEN_BUT_UNSEEN_MS = 5000,
 };
 
-struct control *control_new(struct sg_loop *loop, struct vercel_client *vercel)
+struct control *control_new(const struct control_config *config)
 {
     struct control *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    c->loop = loop;
-    c->vercel = vercel;
+    c->loop = config->loop;
+    c->vercel = config->vercel;
+    c->store = config->store;
+    c->upstream = strdup(config->upstream ? config->upstream : "");
     c->sessions = session_cache_new(CONTROL_SESSIONS_MAX);
-    if (c->sessions)
+    c->jobs = jobs_new(config->loop);
+    if (c->sessions && c->upstream && c->jobs)
         return c;
-    free(c);
+    control_free(c);
     return NULL;
+}
+
+void control_stop_jobs(struct control *c)
+{
+    jobs_stop(c->jobs);
 }
 
 void control_free(struct control *c)
@@ -39,8 +47,22 @@ void control_free(struct control *c)
     while (c->ops)
         c->ops->end(c->ops, &e);
     control_lookups_end(c, &e);
+    if (c->jobs)
+        jobs_stop(c->jobs);
+    jobs_free(c->jobs);
     session_cache_free(c->sessions);
+    free(c->upstream);
     free(c);
+}
+
+struct jobs *control_jobs(struct control *c)
+{
+    return c->jobs;
+}
+
+void control_set_step_runner(struct control *c, const struct step_runner *r)
+{
+    c->steps = *r;
 }
 
 void control_op_add(struct control *c, struct control_op *op)

@@ -9,10 +9,21 @@
 #include "base/buf.h"
 
 struct control;
-/* NULL when out of memory.  The client must outlive it. */
-struct control *control_new(struct sg_loop *loop, struct vercel_client *vercel);
+struct store;
+struct jobs;
+struct control_config {
+    struct sg_loop *loop;
+    struct vercel_client *vercel; /* it and the store must outlive the control */
+    struct store *store;
+    const char *upstream; /* names team and project: everything that is stored is stored under it; copied */
+};
+/* NULL when out of memory. */
+struct control *control_new(const struct control_config *config);
+/* Loop thread, before the server goes: no recurring work begins any more, what runs is waited for. */
+void control_stop_jobs(struct control *c);
 /* Loop thread, while the askers still live: everything waiting is answered with DRAINING. */
 void control_free(struct control *c);
+struct jobs *control_jobs(struct control *c);
 
 /* ^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$ and none of sessions, snapshots, drives: what may be created.  Pure. */
 SG_MUST_CHECK enum sg_code control_name_for_create(const char *name, struct sg_error *e);

@@ -37,6 +37,10 @@ struct exchange {
     const char *request_id;
     json_t *body;           /* the parsed object; NULL on routes without a JSON body */
     int64_t content_length; /* of the request; -1: chunked or none */
+    /* Of a request with an Idempotency-Key: 32 hexadecimal digits that are the same whenever it is run, by whichever
+     * gateway; stored before the handler is called.  NULL: without a key.  What has to be found again is named by it. */
+    const char *nonce;
+    bool again; /* an earlier run of this nonce may have acted, and nobody knows how far it came */
 };
 
 /* Decoded query value; NULL when absent.  len counts NULs, which a value may contain. */
@@ -69,6 +73,9 @@ void ex_fail(struct exchange *ex, const struct sg_error *e);
 /* fn(arg) once, on the loop, if the client leaves before the answer is complete; the exchange still has to be
  * answered (the answer goes nowhere).  NULL unsets.  LOOP, UPLOAD, UPGRADE handlers only. */
 void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg);
+
+/* The client has left, as far as is known.  Any thread, while the exchange is not answered. */
+bool ex_is_gone(const struct exchange *ex);
 
 /* ---- streamed answer (loop) ---- */
 

@@ -13,6 +13,7 @@
 
 struct gateway {
     struct sg_loop *loop;
+    const char *upstream; /* under which everything of this team and project is stored */
     struct vercel_client *vercel;
     struct guestlink *guestlink;
     struct relay *relay;

@@ -92,6 +92,8 @@ static void hand_to_worker(struct request *r)
     r->work.fn = worker_run;
     r->done.fn = worker_done;
     r->on_worker = true;
+    if (r->conn)
+        conn_watch(r->conn);
     if (workers_submit(r->srv->workers, &r->work))
         return;
     r->on_worker = false;

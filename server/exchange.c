@@ -196,6 +196,11 @@ void ex_fail(struct exchange *ex, const struct sg_error *e)
     request_answered(r);
 }
 
+bool ex_is_gone(const struct exchange *ex)
+{
+    return atomic_load(&((const struct request *)ex)->gone);
+}
+
 void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg)
 {
     struct request *r = request_of(ex);

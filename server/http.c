@@ -102,9 +102,11 @@ static void on_gone_poll(uv_poll_t *handle, int status, int events)
             struct conn *c = ev[i].data.ptr;
             c->peer_gone = true;
             struct request *r = c->req;
-            if (!r || r->on_worker)
+            if (!r)
                 continue;
-            if (r->stream)
+            if (r->on_worker)
+                atomic_store(&r->gone, true);
+            else if (r->stream)
                 stream_gone(r->stream);
             else
                 request_gone(r);

@@ -11,14 +11,15 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/workers.h"
 #include "server/gate.h"
 #include "server/http.h"
 #include "server/router.h"
 #include "server/uri.h"
-#include "server/workers.h"
 #include "server/ws.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 
 enum {
     REQUEST_ID_MAX = 64,
@@ -118,7 +119,7 @@ struct request {
 
     void (*gone_fn)(void *arg);
     void *gone_arg;
-    bool gone;
+    atomic_bool gone; /* set by the loop, read by workers */
 
     const struct ex_sink *sink;
     void *sink_arg;

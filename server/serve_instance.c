@@ -15,10 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAILS_UPSTREAM = 260 };
+enum { UPSTREAM_KEY = 260 };
 
 struct instance {
     const struct config *config;
+    char upstream[UPSTREAM_KEY]; /* under which everything is stored */
     struct gateway gw;
     struct token_table *tokens;
     struct http_server *server;
@@ -55,15 +56,12 @@ static void stop_waiting(void *ticket)
     tails_cancel(ticket);
 }
 
-static struct tails *build_tails(struct instance *in, const struct vercel_config *v)
+static struct tails *build_tails(struct instance *in)
 {
     const struct config *c = in->config;
-    char upstream[TAILS_UPSTREAM];
-    (void)snprintf(upstream, sizeof upstream, "%.128s/%.128s", v->team_id ? v->team_id : "",
-                   v->project_id ? v->project_id : "");
     const struct tails_config t = {
         .store = in->gw.store,
-        .upstream = upstream,
+        .upstream = in->upstream,
         .keep_ms = c->output_keep_ms,
         .max_bytes = c->output_max_bytes,
         .before_ms = c->save_before_ms,
@@ -74,6 +72,9 @@ static struct tails *build_tails(struct instance *in, const struct vercel_config
 static bool build_rooms(struct instance *in, const struct vercel_config *v)
 {
     struct gateway *gw = &in->gw;
+    (void)snprintf(in->upstream, sizeof in->upstream, "%.128s/%.128s", v->team_id ? v->team_id : "",
+                   v->project_id ? v->project_id : "");
+    gw->upstream = in->upstream;
     gw->guestlink = guestlink_new(gw->loop, gw->vercel);
     gw->relay = gw->guestlink ? relay_new(gw->loop, gw->guestlink) : NULL;
     const struct upload_limits uploads = {.part_bytes = (uint64_t)in->config->upload_part_bytes,
@@ -85,8 +86,9 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
                                         .ring_total = in->config->ring_bytes};
     if (gw->relay)
         relay_set_limits(gw->relay, &limits);
-    gw->tails = gw->relay ? build_tails(in, v) : NULL;
-    gw->control = control_new(gw->loop, gw->vercel);
+    gw->tails = gw->relay ? build_tails(in) : NULL;
+    const struct control_config control = {gw->loop, gw->vercel, gw->store, in->upstream};
+    gw->control = control_new(&control);
     gw->lates = lates_new(gw->loop, in->config->keepalive_ms);
     if (!gw->tails || !gw->control || !gw->lates || !gw->uploads)
         return false;
@@ -210,6 +212,8 @@ void instance_free(struct instance *in)
 {
     if (!in)
         return;
+    if (in->gw.control)
+        control_stop_jobs(in->gw.control);
     if (in->server)
         http_server_free(in->server); /* first: its workers still use the rooms */
     tails_stop(in->gw.tails);

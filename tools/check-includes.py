@@ -13,7 +13,7 @@ BELOW = {
     "store": {"base"},
     "guestlink": {"base", "vercel", "guest"},
     "auth": {"base"},
-    "control": {"base", "vercel", "guestlink"},
+    "control": {"base", "vercel", "guestlink", "store"},
     "transfer": {"base", "vercel", "guestlink"},
     "relay": {"base", "vercel", "guestlink", "store"},
     "routes": {"base", "vercel", "guestlink", "store", "auth", "control", "transfer", "relay"},

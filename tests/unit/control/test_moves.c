@@ -209,7 +209,7 @@ static struct control *begin(void)
     memset(&up, 0, sizeof up);
     up.loop = sg_loop_new();
     assert_non_null(up.loop);
-    struct control *c = control_new(up.loop, NULL);
+    struct control *c = control_new(&(struct control_config){.loop = up.loop});
     assert_non_null(c);
     return c;
 }

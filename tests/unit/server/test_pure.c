@@ -8,7 +8,7 @@
 #include "base/buf.h"
 #include "server/problem.h"
 #include "server/router.h"
-#include "server/workers.h"
+#include "base/workers.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

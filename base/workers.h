@@ -1,8 +1,8 @@
 /* Threads for what may block.  The pool grows with the work up to a cap, its queue is bounded, idle threads
  * end after a while.
  */
-#ifndef SG_SERVER_WORKERS_H
-#define SG_SERVER_WORKERS_H
+#ifndef SG_BASE_WORKERS_H
+#define SG_BASE_WORKERS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "server/workers.h"
+#include "base/workers.h"
 
 #include <errno.h>
 #include <pthread.h>
