@@ -3,11 +3,12 @@
 #include "base/crypto.h"
 #include "base/json.h"
 #include "control/sandboxes.h"
+#include "control/tags.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { IMAGE_MAX = 255, SNAPSHOT_ID_MAX = 64, TAG_KEY_MAX = 256, ENV_NAME_MAX = 256, ENV_VALUE_MAX = 131000 };
+enum { IMAGE_MAX = 255, SNAPSHOT_ID_MAX = 64, ENV_NAME_MAX = 256, ENV_VALUE_MAX = 131000 };
 #define EXPIRE_MIN_MS INT64_C(86400000)     /* one day */
 #define EXPIRE_MAX_MS INT64_C(315360000000) /* ten years */
 
@@ -273,40 +274,13 @@ static enum sg_code parse_env(const json_t *body, struct create_spec *out, struc
     return rc;
 }
 
-/* Characters of valid UTF-8. */
-static size_t characters(const char *s)
-{
-    size_t n = 0;
-    for (; *s; s++)
-        n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n;
-}
-
 static enum sg_code parse_tags(const json_t *body, struct create_spec *out, struct sg_error *e)
 {
     json_t *tags = NULL;
     enum sg_code rc = sg_json_object(body, "", "tags", &tags, e);
-    if (rc || !tags)
-        return rc;
-    if (json_object_size(tags) > CREATE_TAGS_MAX)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/tags", "at most %d tags", CREATE_TAGS_MAX);
-    const char *key;
-    json_t *value;
-    json_object_foreach(tags, key, value)
-    {
-        char ptr[128];
-        sg_json_pointer(ptr, sizeof ptr, "/tags", key);
-        if (!*key || strlen(key) > TAG_KEY_MAX || strchr(key, ':'))
-            return sg_fail_field(e, SG_E_INVALID_FIELD, ptr, "a tag's key is 1 to %d bytes without ':'",
-                                 TAG_KEY_MAX);
-        if (!strncmp(key, "sg.", 3))
-            return sg_fail_field(e, SG_E_INVALID_FIELD, ptr, "tags beginning with \"sg.\" are the gateway's");
-        if (!json_is_string(value) || has_nul(value) ||
-            characters(json_string_value(value)) > CREATE_TAG_VALUE_MAX)
-            return sg_fail_field(e, SG_E_INVALID_FIELD, ptr, "must be a string of at most %d characters",
-                                 CREATE_TAG_VALUE_MAX);
-    }
-    return put(out->upstream, "tags", json_incref(tags), e);
+    if (!rc && tags)
+        rc = control_tags_check(tags, "/tags", e);
+    return rc || !tags ? rc : put(out->upstream, "tags", json_incref(tags), e);
 }
 
 /* Retention is always stated, whatever the upstream's defaults are today.  A sandbox that starts from a

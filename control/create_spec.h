@@ -14,8 +14,6 @@ enum {
     CREATE_PORTS_MAX = 15,
     CREATE_PORT_MIN = 1024,
     CREATE_PORT_RESERVED = 23456,
-    CREATE_TAGS_MAX = 3, /* of the upstream's five, two are kept for the gateway */
-    CREATE_TAG_VALUE_MAX = 256,
     CREATE_VCPUS_MAX = 32,
     CREATE_TIMEOUT_MIN_MS = 1000,
     CREATE_TIMEOUT_MAX_MS = 86400000,

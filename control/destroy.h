@@ -3,8 +3,7 @@
 #define SG_CONTROL_DESTROY_H
 
 #include "control/sandboxes.h"
-
-enum { CONTROL_ALLOC_TEXT = 65 }; /* the value of the tag sg.alloc, and NUL */
+#include "control/tags.h"
 
 struct control_destroy {
     const char *name;

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/json_write.h"
+#include "control/tags.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -46,14 +47,14 @@ static bool overridden(const struct sg_jnode *k, const struct sg_jnode *end)
     return false;
 }
 
-/* Tags are texts; anything else there is not told. */
+/* Tags are texts; anything else there is not told, nor are the gateway's own. */
 static void add_tags(struct sg_buf *o, const struct sg_jnode *tags)
 {
     sg_jw_key(o, "tags");
     (void)sg_buf_adds(o, "{");
     const struct sg_jnode *end = tags ? tags + tags->span : NULL;
     for (const struct sg_jnode *k = tags ? tags + 1 : NULL; k < end; k += 1 + k[1].span)
-        if (sg_jn_is(k + 1, SG_JSTRING) && !overridden(k, end))
+        if (sg_jn_is(k + 1, SG_JSTRING) && !control_tag_reserved(k->u.text) && !overridden(k, end))
             add_text(o, k->u.text, k[1].u.text);
     (void)sg_buf_adds(o, "}");
 }

@@ -1,6 +1,7 @@
 #include "routes/handlers.h"
 
 #include "control/create_spec.h"
+#include "control/tags.h"
 #include "routes/gateway.h"
 #include "routes/spec.h"
 #include "store/processes.h"
@@ -40,7 +41,7 @@ void route_version(struct exchange *ex)
 void route_limits(struct exchange *ex)
 {
     json_t *create = json_pack("{sisisisisisIsI}", "name_length", CREATE_NAME_MAX, "ports", CREATE_PORTS_MAX,
-                               "tags", CREATE_TAGS_MAX, "tag_value_characters", CREATE_TAG_VALUE_MAX, "vcpus",
+                               "tags", CONTROL_TAGS_MAX, "tag_value_characters", CONTROL_TAG_VALUE_MAX, "vcpus",
                                CREATE_VCPUS_MAX, "timeout_ms_min", (json_int_t)CREATE_TIMEOUT_MIN_MS,
                                "timeout_ms_max", (json_int_t)CREATE_TIMEOUT_MAX_MS);
     json_t *process =
