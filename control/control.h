@@ -16,6 +16,7 @@ struct control_op {
 };
 
 struct lookup;
+struct cleanups;
 
 struct control {
     struct sg_loop *loop;
@@ -23,6 +24,7 @@ struct control {
     struct store *store; /* NULL: in tests only; what needs it answers STORE_UNAVAILABLE */
     char *upstream;      /* under which everything of it is stored */
     struct jobs *jobs;
+    struct cleanups *cleanups; /* NULL: only remembered, not done (control/cleanups.h) */
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
     struct control_op *ops;

@@ -28,6 +28,16 @@ static const char *const steps[] = {
     "CREATE TABLE session_watch ("
     " session_id TEXT NOT NULL PRIMARY KEY, upstream TEXT NOT NULL, sandbox TEXT NOT NULL,"
     " cwd TEXT NOT NULL, arch TEXT, deadline BIGINT NOT NULL, made_at BIGINT NOT NULL)",
+    /* 7: what is to be taken away.  kind, target, alloc: see cleanups.h. */
+    "CREATE TABLE cleanups ("
+    " upstream TEXT NOT NULL, kind BIGINT NOT NULL, target TEXT NOT NULL, alloc TEXT NOT NULL,"
+    " why TEXT NOT NULL, made_at BIGINT NOT NULL, next_at BIGINT NOT NULL, lost_until BIGINT NOT NULL,"
+    " tries BIGINT NOT NULL, claimed_by TEXT NOT NULL, claimed_until BIGINT NOT NULL,"
+    " PRIMARY KEY (upstream, kind, target, alloc))",
+    /* 8 */
+    "CREATE INDEX cleanups_by_time ON cleanups (upstream, next_at)",
+    /* 9 */
+    "CREATE INDEX cleanups_by_alloc ON cleanups (upstream, alloc)",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
