@@ -2,7 +2,7 @@
 #ifndef SG_VERCEL_IMPL_H
 #define SG_VERCEL_IMPL_H
 
-#include "vercel/client.h"
+#include "vercel/sandboxes.h"
 #include "vercel/transport.h"
 
 #include "base/buf.h"
@@ -47,6 +47,19 @@ struct vercel_client {
 typedef void vercel_collect_fn(void *arg, char **body, size_t len, const struct sg_error *e);
 struct vercel_call *vercel_collect_start(struct vercel_client *c, const struct vercel_request *r,
                                          vercel_collect_fn *done, void *arg, struct sg_error *e);
+/* The text becomes the document's, or goes.  UPSTREAM_BAD_RESPONSE when it is not a JSON object. */
+SG_MUST_CHECK enum sg_code vercel_read_object(char *text, size_t len, struct sg_jdoc *doc,
+                                              struct sg_error *e);
+/* The member "status" of an object; VERCEL_STATUS_OTHER when it is none that is known. */
+enum vercel_status vercel_status_of(const struct sg_jnode *obj);
+/* Whether an id can be put into a path and kept where the gateway keeps ids (less than 128 bytes). */
+bool vercel_id_usable(const char *id);
+/* &key=value, encoded; nothing for a NULL value. */
+bool vercel_add_param(struct sg_buf *query, const char *key, const char *value);
+enum sg_code vercel_no_memory(struct sg_error *e);
+/* A call whose answer says nothing that matters: an object, or empty. */
+SG_MUST_CHECK enum sg_code vercel_wait_void(struct vercel_client *c, const struct vercel_request *r,
+                                            struct sg_error *e);
 /* A collected body as a JSON object: new reference, or NULL with *e. */
 json_t *vercel_body_json(const char *body, size_t len, struct sg_error *e);
 

@@ -1,11 +1,12 @@
 #include "vercel/sandboxes.h"
 
 #include "vercel/answer.h"
+#include "vercel/impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUTES_MAX = 64, PAGE_MAX = 1000 /* twenty times what is asked for */ };
+enum { ID_MAX = 128, ROUTES_MAX = 64, PAGE_MAX = 1000 /* twenty times what is asked for */ };
 
 static const struct {
     const char *name;
@@ -24,13 +25,23 @@ const char *vercel_status_name(enum vercel_status s)
     return "unknown";
 }
 
-static enum vercel_status status_of(const struct sg_jnode *obj)
+enum vercel_status vercel_status_of(const struct sg_jnode *obj)
 {
     const char *s = sg_jn_str(obj, "status", "");
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
         if (!strcmp(statuses[i].name, s))
             return statuses[i].status;
     return VERCEL_STATUS_OTHER;
+}
+
+bool vercel_id_usable(const char *id)
+{
+    if (!id || !*id || strnlen(id, ID_MAX) >= ID_MAX)
+        return false;
+    for (const char *p = id; *p; p++)
+        if (*p <= ' ' || *p > '~' || strchr("/?#", *p))
+            return false;
+    return true;
 }
 
 static enum sg_code bad(struct sg_error *e, const char *what)
@@ -49,7 +60,7 @@ static enum sg_code read_sandbox(const struct sg_jnode *sb, struct vercel_sandbo
     if (!sg_jn_is(created, SG_JINTEGER) && !sg_jn_is(created, SG_JREAL))
         return bad(e, "has a sandbox without its time of creation");
     s->persistent = sg_jn_bool(sb, "persistent", true);
-    s->status = status_of(sb);
+    s->status = vercel_status_of(sb);
     s->region = sg_jn_str(sb, "region", NULL);
     s->image = sg_jn_str(sb, "image", NULL);
     s->runtime = sg_jn_str(sb, "runtime", NULL);
@@ -84,10 +95,10 @@ static enum sg_code read_session(const struct sg_jnode *session, struct vercel_s
     if (!session)
         return SG_OK;
     const char *id = sg_jn_str(session, "id", NULL);
-    if (!id || !*id || strchr(id, '/') || strchr(id, '?') || strchr(id, '#'))
+    if (!vercel_id_usable(id))
         return bad(e, "has a session without a usable id");
     s->session_id = id;
-    s->session_status = status_of(session);
+    s->session_status = vercel_status_of(session);
     s->session_cwd = sg_jn_str(session, "cwd", NULL);
     s->session_started_at = sg_jn_int(session, "startedAt", -1);
     s->session_timeout_ms = sg_jn_int(session, "timeout", -1);
@@ -127,8 +138,7 @@ void vercel_sandbox_clear(struct vercel_sandbox *s)
     *s = (struct vercel_sandbox){0};
 }
 
-/* The text becomes the document's, or goes. */
-static enum sg_code read_object(char *text, size_t len, struct sg_jdoc *doc, struct sg_error *e)
+enum sg_code vercel_read_object(char *text, size_t len, struct sg_jdoc *doc, struct sg_error *e)
 {
     if (!sg_jdoc_parse(text, len, doc))
         free(text);
@@ -140,7 +150,7 @@ static enum sg_code read_object(char *text, size_t len, struct sg_jdoc *doc, str
 enum sg_code vercel_sandbox_parse(char *text, size_t len, struct vercel_sandbox *out, struct sg_error *e)
 {
     *out = (struct vercel_sandbox){0};
-    enum sg_code code = read_object(text, len, &out->doc, e);
+    enum sg_code code = vercel_read_object(text, len, &out->doc, e);
     if (code == SG_OK) {
         const struct sg_jnode *answer = sg_jdoc_root(&out->doc);
         const struct sg_jnode *sb = sg_jn_get(answer, "sandbox");
@@ -185,7 +195,7 @@ static enum sg_code read_entries(const struct sg_jnode *list, struct vercel_page
 enum sg_code vercel_page_parse(char *text, size_t len, struct vercel_page *out, struct sg_error *e)
 {
     *out = (struct vercel_page){0};
-    enum sg_code code = read_object(text, len, &out->doc, e);
+    enum sg_code code = vercel_read_object(text, len, &out->doc, e);
     if (code == SG_OK) {
         const struct sg_jnode *list = sg_jn_get(sg_jdoc_root(&out->doc), "sandboxes");
         const struct sg_jnode *pagination = sg_jn_get(sg_jdoc_root(&out->doc), "pagination");

@@ -10,7 +10,7 @@
 
 enum { PATH_MAX_BYTES = 2048, QUERY_MAX_BYTES = 4096 };
 
-static enum sg_code no_memory(struct sg_error *e)
+enum sg_code vercel_no_memory(struct sg_error *e)
 {
     return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "No memory for the call to the upstream.");
 }
@@ -21,7 +21,7 @@ static bool name_path(struct sg_buf *b, const char *name)
     return sg_buf_adds(b, "/v2/sandboxes/") && sg_buf_add_urlenc(b, name);
 }
 
-static bool add_param(struct sg_buf *q, const char *key, const char *value)
+bool vercel_add_param(struct sg_buf *q, const char *key, const char *value)
 {
     if (!value)
         return true;
@@ -49,7 +49,7 @@ enum sg_code vercel_create(struct vercel_client *c, json_t *body, struct vercel_
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     if (!text)
-        return no_memory(e);
+        return vercel_no_memory(e);
     const struct vercel_request r = {
         .method = "POST",
         .path = json_object_get(body, "runtime") ? "/v2/sandboxes" : "/v4/sandboxes",
@@ -76,8 +76,8 @@ struct get_parts {
 static bool get_request(const struct vercel_client *c, const char *name, bool resume, struct get_parts *p)
 {
     sg_buf_init(&p->query, PATH_MAX_BYTES);
-    bool ok = name_path(&p->path, name) && add_param(&p->query, "projectId", c->project_id) &&
-              add_param(&p->query, "resume", resume ? "true" : NULL);
+    bool ok = name_path(&p->path, name) && vercel_add_param(&p->query, "projectId", c->project_id) &&
+              vercel_add_param(&p->query, "resume", resume ? "true" : NULL);
     p->request = (struct vercel_request){
         .method = "GET",
         .path = p->path.data,
@@ -102,8 +102,8 @@ enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume, 
     struct get_parts p;
     char *answer = NULL;
     size_t len = 0;
-    enum sg_code code =
-        get_request(c, name, resume, &p) ? vercel_wait_body(c, &p.request, &answer, &len, e) : no_memory(e);
+    enum sg_code code = get_request(c, name, resume, &p) ? vercel_wait_body(c, &p.request, &answer, &len, e)
+                                                         : vercel_no_memory(e);
     get_parts_free(&p);
     return code == SG_OK ? vercel_sandbox_parse(answer, len, out, e) : code;
 }
@@ -136,7 +136,7 @@ struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, 
     struct get_call *g = malloc(sizeof *g);
     bool ok = get_request(c, name, resume, &p);
     if (!g || !ok) {
-        (void)no_memory(e);
+        (void)vercel_no_memory(e);
         goto out;
     }
     *g = (struct get_call){done, arg};
@@ -161,19 +161,19 @@ enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query
     size_t len = 0;
     *out = (struct vercel_page){0};
     sg_buf_init(&query, QUERY_MAX_BYTES);
-    bool ok = sg_buf_addf(&query, "limit=%d", q->limit) && add_param(&query, "project", c->project_id) &&
-              add_param(&query, "cursor", q->cursor) && add_param(&query, "sortBy", q->sort_by) &&
-              add_param(&query, "sortOrder", q->sort_order) &&
-              add_param(&query, "namePrefix", q->name_prefix) && add_param(&query, "tags", q->tag);
+    bool ok =
+        sg_buf_addf(&query, "limit=%d", q->limit) && vercel_add_param(&query, "project", c->project_id) &&
+        vercel_add_param(&query, "cursor", q->cursor) && vercel_add_param(&query, "sortBy", q->sort_by) &&
+        vercel_add_param(&query, "sortOrder", q->sort_order) &&
+        vercel_add_param(&query, "namePrefix", q->name_prefix) && vercel_add_param(&query, "tags", q->tag);
     const struct vercel_request r = {
         .method = "GET", .path = "/v2/sandboxes", .query = query.data, .idempotent = true};
-    enum sg_code code = ok ? vercel_wait_body(c, &r, &answer, &len, e) : no_memory(e);
+    enum sg_code code = ok ? vercel_wait_body(c, &r, &answer, &len, e) : vercel_no_memory(e);
     sg_buf_free(&query);
     return code == SG_OK ? vercel_page_parse(answer, len, out, e) : code;
 }
 
-/* A call whose answer says nothing that matters: an object, or empty. */
-static enum sg_code wait_void(struct vercel_client *c, const struct vercel_request *r, struct sg_error *e)
+enum sg_code vercel_wait_void(struct vercel_client *c, const struct vercel_request *r, struct sg_error *e)
 {
     char *body;
     size_t len = 0;
@@ -194,8 +194,8 @@ enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool delet
 {
     struct sg_buf path, query;
     sg_buf_init(&query, PATH_MAX_BYTES);
-    bool ok = name_path(&path, name) && add_param(&query, "projectId", c->project_id) &&
-              add_param(&query, "deleteOrphanSnapshots", delete_orphan_snapshots ? "true" : NULL);
+    bool ok = name_path(&path, name) && vercel_add_param(&query, "projectId", c->project_id) &&
+              vercel_add_param(&query, "deleteOrphanSnapshots", delete_orphan_snapshots ? "true" : NULL);
     const struct vercel_request r = {
         .method = "DELETE",
         .path = path.data,
@@ -204,7 +204,7 @@ enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool delet
         .timeout_ms = VERCEL_LONG_WAIT_MS,
         .means.on_404 = SG_E_SANDBOX_NOT_FOUND,
     };
-    enum sg_code code = ok ? wait_void(c, &r, e) : no_memory(e);
+    enum sg_code code = ok ? vercel_wait_void(c, &r, e) : vercel_no_memory(e);
     sg_buf_free(&path);
     sg_buf_free(&query);
     return code;
@@ -226,7 +226,7 @@ enum sg_code vercel_stop(struct vercel_client *c, const char *session_id, struct
         .timeout_ms = VERCEL_LONG_WAIT_MS,
         .means.on_404 = SG_E_SANDBOX_NOT_FOUND,
     };
-    enum sg_code code = ok ? wait_void(c, &r, e) : no_memory(e);
+    enum sg_code code = ok ? vercel_wait_void(c, &r, e) : vercel_no_memory(e);
     sg_buf_free(&path);
     if (code == SG_E_STALE_SESSION) { /* it has stopped already: what was asked for */
         sg_error_clear(e);

@@ -15,11 +15,13 @@ enum vercel_snapshot_status {
 };
 const char *vercel_snapshot_status_name(enum vercel_snapshot_status s);
 
+enum { VERCEL_SNAPSHOT_REGIONS = 31 };
+
 /* Strings live as long as the struct (or the page that holds it); absent ones NULL, absent numbers -1. */
 struct vercel_snapshot {
     struct sg_jdoc doc; /* owns the strings; empty in an entry of a page */
     const char *id, *source_session_id, *region, *parent_id, *architecture, *creation_method;
-    const char *regions[32]; /* where it can be used; NULL-terminated */
+    const char *regions[VERCEL_SNAPSHOT_REGIONS + 1]; /* where it can be used; NULL-terminated */
     enum vercel_snapshot_status status;
     int64_t size_bytes, created_at, updated_at, last_used_at;
     int64_t expires_at; /* -1: never */
@@ -38,7 +40,7 @@ SG_MUST_CHECK enum sg_code vercel_snapshot_parse(char *text, size_t len, struct 
 SG_MUST_CHECK enum sg_code vercel_snapshot_page_parse(char *text, size_t len,
                                                       struct vercel_snapshot_page *out, struct sg_error *e);
 
-/* GET: a deleted one is a success with that status.  SNAPSHOT_NOT_FOUND. */
+/* GET: a deleted one is a success with that status, or SNAPSHOT_NOT_FOUND where nothing is left of it. */
 SG_MUST_CHECK enum sg_code vercel_snapshot_get(struct vercel_client *c, const char *id,
                                                struct vercel_snapshot *out, struct sg_error *e);
 /* sandbox NULL: of the project.  limit 1..50; newest first. */
@@ -48,7 +50,8 @@ SG_MUST_CHECK enum sg_code vercel_snapshot_list(struct vercel_client *c, const c
 /* An absent one is SNAPSHOT_NOT_FOUND; one that is a tombstone already succeeds. */
 SG_MUST_CHECK enum sg_code vercel_snapshot_delete(struct vercel_client *c, const char *id,
                                                   struct sg_error *e);
-/* POST …/{session}/snapshot: stops the session (waits up to 10 minutes), never sent twice.  expire_ms 0: never. */
+/* POST …/{session}/snapshot: stops the session (waits up to 10 minutes), never sent twice.  expire_ms 0: never.
+ * What could not be captured is UPSTREAM_UNAVAILABLE.  STALE_SESSION, SANDBOX_TRANSITION, SANDBOX_NOT_FOUND. */
 SG_MUST_CHECK enum sg_code vercel_snapshot_take(struct vercel_client *c, const char *session_id,
                                                 int64_t expire_ms, struct vercel_snapshot *out,
                                                 struct sg_error *e);

@@ -1,6 +1,6 @@
 /* Foreign JSON: a sandbox's description and an error's body, any bytes at any status. */
 #include "vercel/answer.h"
-#include "vercel/sandboxes.h"
+#include "vercel/snapshots.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -45,6 +45,43 @@ static char *copy(const char *text, size_t len)
     return p;
 }
 
+static void check_snapshot(const struct vercel_snapshot *s)
+{
+    size_t n = 0;
+    while (s->regions[n])
+        n++;
+    if (!s->id || !*s->id || strpbrk(s->id, "/?# ") || s->created_at < 0 || s->size_bytes < -1 ||
+        s->expires_at < -1 || n > VERCEL_SNAPSHOT_REGIONS)
+        abort();
+}
+
+static void snapshots(const char *text, size_t len)
+{
+    struct vercel_snapshot s;
+    struct vercel_snapshot_page page;
+    struct vercel_session_page sessions;
+    struct sg_error e;
+    if (vercel_snapshot_parse(copy(text, len), len, &s, &e) == SG_OK)
+        check_snapshot(&s);
+    else if (s.doc.text)
+        abort();
+    vercel_snapshot_clear(&s);
+    if (vercel_snapshot_page_parse(copy(text, len), len, &page, &e) == SG_OK)
+        for (size_t i = 0; i < page.n; i++)
+            check_snapshot(&page.items[i]);
+    else if (page.doc.text || page.items)
+        abort();
+    vercel_snapshot_page_clear(&page);
+    if (vercel_session_page_parse(copy(text, len), len, &sessions, &e) == SG_OK) {
+        for (size_t i = 0; i < sessions.n; i++)
+            if (!sessions.items[i].id || strpbrk(sessions.items[i].id, "/?# "))
+                abort();
+    } else if (sessions.doc.text || sessions.items) {
+        abort();
+    }
+    vercel_session_page_clear(&sessions);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
@@ -52,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data + 2;
     size_t len = size - 2;
     as_error(300 + (data[0] << 8 | data[1]) % 300, text, len);
+    snapshots(text, len);
     struct vercel_sandbox s;
     struct vercel_page page;
     struct sg_error e;
