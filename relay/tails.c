@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "store/locks.h"
 #include "store/watches.h"
 #include "vercel/sandboxes.h"
 
@@ -490,6 +491,8 @@ static enum sg_code upkeep_fn(struct store_db *db, void *arg, struct sg_error *e
     enum sg_code rc = store_process_prune(db, now, u->max_bytes, &u->more, e);
     if (!rc)
         rc = store_watch_prune(db, now - WATCH_OLD_MS, now - 2 * DAY_MS, e);
+    if (!rc)
+        rc = store_locks_prune(db, e);
     if (!rc)
         rc = store_watch_list(db, u->upstream, on_watch, u, e);
     return rc;

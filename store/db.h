@@ -28,6 +28,8 @@ struct db_backend {
     void (*rollback)(struct store_db *db);
     enum sg_code (*run)(struct store_db *db, const char *sql, const struct db_value *values, size_t n,
                         db_row_fn *row, void *arg, int64_t *changed, struct sg_error *e);
+    /* Its wall clock, milliseconds. */
+    enum sg_code (*now)(struct store_db *db, int64_t *ms, struct sg_error *e);
     /* Gives freed room back to the disk, some of it; outside of transactions. */
     void (*tidy)(struct store_db *db);
 };
@@ -37,6 +39,7 @@ struct store_db { /* first member of a backend's own */
     const struct db_backend *backend;
     bool broken; /* of no more use: closed instead of given back */
     bool untidy; /* much was removed: tidy is called after the commit */
+    int64_t now_ms; /* of this transaction, once somebody asked; 0: nobody did */
 };
 
 /* Runs one statement.  row and changed may be NULL. */

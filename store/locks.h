@@ -23,4 +23,7 @@ SG_MUST_CHECK enum sg_code store_lock_renew(struct store_db *db, const char *nam
 SG_MUST_CHECK enum sg_code store_lock_drop(struct store_db *db, const char *name, const char *owner,
                                            struct sg_error *e);
 
+/* Removes those that nobody renewed for a day: whoever held them died, and nobody wants them any more. */
+SG_MUST_CHECK enum sg_code store_locks_prune(struct store_db *db, struct sg_error *e);
+
 #endif

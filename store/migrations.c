@@ -38,6 +38,12 @@ static const char *const steps[] = {
     "CREATE INDEX cleanups_by_time ON cleanups (upstream, next_at)",
     /* 9 */
     "CREATE INDEX cleanups_by_alloc ON cleanups (upstream, alloc)",
+    /* 10: values that are made once for all gateways that share the database */
+    "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value BYTEA NOT NULL)",
+    /* 11: who holds what, until when by the database's clock */
+    "CREATE TABLE locks (name TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, held_until BIGINT NOT NULL)",
+    /* 12 */
+    "CREATE INDEX locks_by_end ON locks (held_until)",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 

@@ -113,6 +113,7 @@ enum sg_code store_together(struct store *s, enum store_kind kind, const struct 
         return rc;
     rc = db->backend->begin(db, kind, e);
     *begun = !rc;
+    db->now_ms = 0;
     for (size_t i = 0; i < n && !rc; i++)
         rc = parts[i].fn(db, parts[i].arg, e);
     if (!rc)
