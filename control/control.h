@@ -17,6 +17,7 @@ struct control_op {
 
 struct lookup;
 struct cleanups;
+struct leases;
 
 struct control {
     struct sg_loop *loop;
@@ -25,6 +26,7 @@ struct control {
     char *upstream;      /* under which everything of it is stored */
     struct jobs *jobs;
     struct cleanups *cleanups; /* NULL: only remembered, not done (control/cleanups.h) */
+    struct leases *leases;
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
     struct control_op *ops;

@@ -184,6 +184,21 @@ enum sg_code store_cleanup_has(struct store_db *db, const char *upstream, const 
                   NULL, e);
 }
 
+enum sg_code store_cleanup_goes(struct store_db *db, const char *upstream, const char *alloc, bool *goes,
+                                struct sg_error *e)
+{
+    int64_t now;
+    *goes = false;
+    enum sg_code rc = store_now(db, &now, e);
+    if (rc)
+        return rc;
+    const struct db_value v[] = {db_text(upstream), db_text(alloc), db_int(now)};
+    return db_run(db,
+                  "SELECT 1 FROM cleanups WHERE upstream = $1 AND alloc = $2"
+                  " AND (tries > 0 OR next_at <= $3 OR claimed_until >= $3) LIMIT 1",
+                  v, 3, on_any, goes, NULL, e);
+}
+
 struct listing {
     store_cleanup_fn *fn;
     void *arg;

@@ -53,9 +53,12 @@ SG_MUST_CHECK enum sg_code store_cleanup_later(struct store_db *db, const char *
                                                const struct store_cleanup *which, int64_t pause_ms,
                                                struct sg_error *e);
 
-/* Whether a sandbox with this tag is to be taken away. */
+/* Whether there is one for this tag, also one that is only intended. */
 SG_MUST_CHECK enum sg_code store_cleanup_has(struct store_db *db, const char *upstream, const char *alloc,
                                              bool *has, struct sg_error *e);
+/* Whether the sandbox with this tag is being taken away: it was tried, or its time has come. */
+SG_MUST_CHECK enum sg_code store_cleanup_goes(struct store_db *db, const char *upstream, const char *alloc,
+                                              bool *goes, struct sg_error *e);
 /* In the order of their making, at most `limit`; each is valid during the call. */
 typedef void store_cleanup_fn(void *arg, const struct store_cleanup *c);
 SG_MUST_CHECK enum sg_code store_cleanup_list(struct store_db *db, const char *upstream, int64_t limit,

@@ -44,6 +44,15 @@ static const char *const steps[] = {
     "CREATE TABLE locks (name TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, held_until BIGINT NOT NULL)",
     /* 12 */
     "CREATE INDEX locks_by_end ON locks (held_until)",
+    /* 13: leases of sandboxes.  seen_at 0, pending 1: not known to be there. */
+    "CREATE TABLE leases ("
+    " upstream TEXT NOT NULL, alloc TEXT NOT NULL, sandbox TEXT NOT NULL, ttl_ms BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL, seen_at BIGINT NOT NULL, pending BIGINT NOT NULL,"
+    " PRIMARY KEY (upstream, alloc))",
+    /* 14 */
+    "CREATE INDEX leases_by_time ON leases (upstream, expires_at)",
+    /* 15 */
+    "CREATE INDEX leases_by_name ON leases (upstream, sandbox)",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
