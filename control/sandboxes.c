@@ -171,7 +171,7 @@ enum sg_code control_create(struct control *c, const json_t *body, json_t **reco
                             struct sg_error *e)
 {
     struct create_spec spec;
-    enum sg_code rc = create_spec_parse(body, &spec, e);
+    enum sg_code rc = create_spec_parse(body, NULL, &spec, e);
     if (rc)
         return rc;
     *created = false;

@@ -1,6 +1,7 @@
 #include "routes/handlers.h"
 
 #include "control/create_spec.h"
+#include "control/fields.h"
 #include "control/tags.h"
 #include "routes/gateway.h"
 #include "routes/spec.h"
@@ -40,10 +41,10 @@ void route_version(struct exchange *ex)
 
 void route_limits(struct exchange *ex)
 {
-    json_t *create = json_pack("{sisisisisisIsI}", "name_length", CREATE_NAME_MAX, "ports", CREATE_PORTS_MAX,
-                               "tags", CONTROL_TAGS_MAX, "tag_value_characters", CONTROL_TAG_VALUE_MAX, "vcpus",
-                               CREATE_VCPUS_MAX, "timeout_ms_min", (json_int_t)CREATE_TIMEOUT_MIN_MS,
-                               "timeout_ms_max", (json_int_t)CREATE_TIMEOUT_MAX_MS);
+    json_t *create = json_pack("{sisisisisisIsI}", "name_length", CREATE_NAME_MAX, "ports", FIELD_PORTS_MAX,
+                               "tags", CONTROL_TAGS_MAX, "tag_value_characters", CONTROL_TAG_VALUE_MAX,
+                               "vcpus", FIELD_VCPUS_MAX, "timeout_ms_min", (json_int_t)FIELD_TIMEOUT_MIN_MS,
+                               "timeout_ms_max", (json_int_t)FIELD_TIMEOUT_MAX_MS);
     json_t *process =
         json_pack("{sisisisIsIsIsisisI}", "id_length", SG_WIRE_ID_MAX, "arguments", SPEC_ARGS_MAX,
                   "argument_bytes", SPEC_ARG_MAX, "timeout_ms_max", (json_int_t)SPEC_TIMEOUT_MAX_MS,

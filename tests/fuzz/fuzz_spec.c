@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         }
     }
     struct create_spec c;
-    if (!create_spec_parse(body, &c, &e)) {
+    if (!create_spec_parse(body, NULL, &c, &e)) {
         if (control_name_for_create(c.name, &e) || !json_object_get(c.upstream, "keepLastSnapshots"))
             abort();
         json_decref(create_spec_ignored(&c));

@@ -62,8 +62,8 @@ def test_names_C1(api, emulator):
 
 def test_unknown_and_unbuilt_fields_reach_nobody_P65(api, emulator):
     with emulator.calls() as calls:
-        for field, code in (("nmae", "unknown_field"), ("mounts", "unsupported"), ("lease", "unsupported"),
-                            ("template", "unsupported"), ("architecture", "unsupported")):
+        for field, code in (("nmae", "unknown_field"), ("request_rules", "unsupported"), ("mount", "unknown_field"),
+                            ("init", "unsupported"), ("network", "unknown_field")):
             refused = api.refused("POST", "/v1/sandboxes", 422, code, json={"name": "p65", field: {}})
             assert refused["pointer"] == "/" + field and refused["outcome"] == "not_sent"
     assert len(calls) == 0

@@ -78,8 +78,18 @@ static const struct refused {
     {"{\"image\":\"a b\"}", SG_E_INVALID_FIELD, "/image"},
     {"{\"runtime\":\"perl5\"}", SG_E_INVALID_FIELD, "/runtime"},
     {"{\"source\":{}}", SG_E_INVALID_FIELD, "/source/type"},
-    {"{\"source\":{\"type\":\"git\",\"url\":\"https://example.com/a.git\"}}", SG_E_UNSUPPORTED,
-     "/source/type"},
+    {"{\"source\":{\"type\":\"git\"}}", SG_E_INVALID_FIELD, "/source/url"},
+    {"{\"source\":{\"type\":\"git\",\"url\":\"ssh://x/y\"}}", SG_E_INVALID_FIELD, "/source/url"},
+    {"{\"source\":{\"type\":\"git\",\"url\":\"https://u:p@x/y\"}}", SG_E_INVALID_FIELD, "/source/url"},
+    {"{\"source\":{\"type\":\"git\",\"url\":\"https://x/y\",\"username\":\"u\"}}", SG_E_INVALID_FIELD,
+     "/source/password"},
+    {"{\"source\":{\"type\":\"git\",\"url\":\"https://x/y\",\"depth\":0}}", SG_E_INVALID_FIELD,
+     "/source/depth"},
+    {"{\"source\":{\"type\":\"git\",\"url\":\"https://x/y\",\"revision\":\"-x\"}}", SG_E_INVALID_FIELD,
+     "/source/revision"},
+    {"{\"source\":{\"type\":\"tarball\",\"url\":\"x.tgz\"}}", SG_E_INVALID_FIELD, "/source/url"},
+    {"{\"source\":{\"type\":\"tarball\",\"url\":\"https://x/y\",\"depth\":1}}", SG_E_UNKNOWN_FIELD,
+     "/source/depth"},
     {"{\"source\":{\"type\":\"floppy\"}}", SG_E_INVALID_FIELD, "/source/type"},
     {"{\"source\":{\"type\":\"snapshot\"}}", SG_E_INVALID_FIELD, "/source/snapshot_id"},
     {"{\"source\":{\"type\":\"snapshot\",\"snapshot_id\":\"../x\"}}", SG_E_INVALID_FIELD,
@@ -98,23 +108,52 @@ static const struct refused {
     /* the rest */
     {"{\"region\":\"mars1\"}", SG_E_INVALID_FIELD, "/region"},
     {"{\"if_exists\":\"replace\"}", SG_E_INVALID_FIELD, "/if_exists"},
-    {"{\"network_policy\":\"deny-all\"}", SG_E_UNSUPPORTED, "/network_policy"},
+    {"{\"network_policy\":\"deny\"}", SG_E_INVALID_FIELD, "/network_policy"},
+    {"{\"failover_regions\":[\"iad1\",\"x\"]}", SG_E_INVALID_FIELD, "/failover_regions/1"},
+    {"{\"failover_regions\":[\"iad1\",\"iad1\"]}", SG_E_INVALID_FIELD, "/failover_regions/1"},
+    {"{\"region\":\"iad1\",\"failover_regions\":[\"iad1\"]}", SG_E_INVALID_FIELD, "/failover_regions/0"},
+    {"{\"failover_regions\":[\"iad1\"],\"mounts\":{\"/d\":\"d\"}}", SG_E_INVALID_FIELD, "/failover_regions"},
+    {"{\"network_id\":\"\"}", SG_E_INVALID_FIELD, "/network_id"},
+    {"{\"network_id\":7}", SG_E_INVALID_FIELD, "/network_id"},
+    {"{\"architecture\":\"mips\"}", SG_E_INVALID_FIELD, "/architecture"},
+    {"{\"architecture\":\"arm64\",\"runtime\":\"node24\"}", SG_E_INVALID_FIELD, "/architecture"},
+    /* B4: mounts */
+    {"{\"mounts\":[]}", SG_E_INVALID_FIELD, "/mounts"},
+    {"{\"mounts\":{\"a\":\"d\"}}", SG_E_INVALID_FIELD, "/mounts/a"},
+    {"{\"mounts\":{\"/\":\"d\"}}", SG_E_INVALID_FIELD, "/mounts/~1"},
+    {"{\"mounts\":{\"/a/../b\":\"d\"}}", SG_E_INVALID_FIELD, "/mounts/~1a~1..~1b"},
+    {"{\"mounts\":{\"/a/\":\"d\"}}", SG_E_INVALID_FIELD, "/mounts/~1a~1"},
+    {"{\"mounts\":{\"/a\":\"d\",\"/a/b\":\"e\"}}", SG_E_INVALID_FIELD, "/mounts/~1a"},
+    {"{\"mounts\":{\"/a\":7}}", SG_E_INVALID_FIELD, "/mounts/~1a"},
+    {"{\"mounts\":{\"/a\":{}}}", SG_E_INVALID_FIELD, "/mounts/~1a/drive"},
+    {"{\"mounts\":{\"/a\":\"d.d\"}}", SG_E_INVALID_FIELD, "/mounts/~1a"},
+    {"{\"mounts\":{\"/a\":{\"drive\":\"d\",\"mode\":\"rw\"}}}", SG_E_INVALID_FIELD, "/mounts/~1a/mode"},
+    {"{\"mounts\":{\"/a\":{\"drive\":\"d\",\"size\":1}}}", SG_E_UNKNOWN_FIELD, "/mounts/~1a/size"},
+    {"{\"mounts\":{\"/1\":\"d\",\"/2\":\"d\",\"/3\":\"d\",\"/4\":\"d\",\"/5\":\"d\"}}", SG_E_INVALID_FIELD,
+     "/mounts"},
+    /* A8: the foreign option group means the same as the fields */
+    {"{\"provider_options\":7}", SG_E_INVALID_FIELD, "/provider_options"},
+    {"{\"provider_options\":{\"vercel\":[]}}", SG_E_INVALID_FIELD, "/provider_options/vercel"},
+    {"{\"provider_options\":{\"vercel\":{\"name\":\"x\"}}}", SG_E_UNKNOWN_FIELD,
+     "/provider_options/vercel/name"},
+    {"{\"provider_options\":{\"vercel\":{\"vcpus\":3}}}", SG_E_INVALID_FIELD,
+     "/provider_options/vercel/vcpus"},
+    {"{\"provider_options\":{\"vercel\":{\"env\":{\"1\":\"\"}}}}", SG_E_INVALID_FIELD,
+     "/provider_options/vercel/env/1"},
+    {"{\"vcpus\":2,\"provider_options\":{\"vercel\":{\"vcpus\":2}}}", SG_E_INVALID_FIELD,
+     "/provider_options/vercel/vcpus"},
     {"{\"network_policy\":{\"mode\":\"allow-all\"}}", SG_E_UNSUPPORTED, "/network_policy"},
     /* P65: nothing is silently ignored */
     {"{\"nmae\":\"x\"}", SG_E_UNKNOWN_FIELD, "/nmae"},
     {"{\"timeoutMs\":5000}", SG_E_UNKNOWN_FIELD, "/timeoutMs"},
     {"{\"template\":\"t\"}", SG_E_UNSUPPORTED, "/template"},
     {"{\"checkpoint\":{}}", SG_E_UNSUPPORTED, "/checkpoint"},
-    {"{\"mounts\":{}}", SG_E_UNSUPPORTED, "/mounts"},
     {"{\"request_rules\":[]}", SG_E_UNSUPPORTED, "/request_rules"},
     {"{\"lease\":{\"ttl_ms\":1}}", SG_E_UNSUPPORTED, "/lease"},
     {"{\"init\":[]}", SG_E_UNSUPPORTED, "/init"},
     {"{\"on_start\":[]}", SG_E_UNSUPPORTED, "/on_start"},
     {"{\"keep_alive\":true}", SG_E_UNSUPPORTED, "/keep_alive"},
-    {"{\"network_id\":\"n\"}", SG_E_UNSUPPORTED, "/network_id"},
     {"{\"web_port\":3000}", SG_E_UNSUPPORTED, "/web_port"},
-    {"{\"failover_regions\":[]}", SG_E_UNSUPPORTED, "/failover_regions"},
-    {"{\"architecture\":\"arm64\"}", SG_E_UNSUPPORTED, "/architecture"},
     {"{\"working_directory\":\"/w\"}", SG_E_UNSUPPORTED, "/working_directory"},
 };
 
@@ -125,7 +164,7 @@ static void refuses_with_a_pointer_P65_B4_C1(void **state)
         json_t *body = json(refused[i].body);
         struct create_spec s;
         struct sg_error e;
-        enum sg_code rc = create_spec_parse(body, &s, &e);
+        enum sg_code rc = create_spec_parse(body, NULL, &s, &e);
         if (rc != refused[i].code || strcmp(e.pointer, refused[i].pointer) != 0 || e.outcome != SG_NOT_SENT)
             fail_msg("%s: code %d at \"%s\": %s", refused[i].body, (int)rc, e.pointer, e.detail);
         assert_null(s.upstream);
@@ -139,7 +178,7 @@ static void sends(const char *asked, const char *expected)
     json_t *body = json(asked), *want = json(expected);
     struct create_spec s;
     struct sg_error e;
-    if (create_spec_parse(body, &s, &e))
+    if (create_spec_parse(body, NULL, &s, &e))
         fail_msg("%s: %s at %s", asked, e.detail, e.pointer);
     assert_ptr_equal(s.name, json_string_value(json_object_get(s.upstream, "name")));
     assert_int_equal(control_name_for_create(s.name, &e), SG_OK);
@@ -170,11 +209,41 @@ static void states_retention_and_defaults_A5_A6(void **state)
         "\"snapshots\":{\"keep\":10,\"expire_ms\":86400000,\"delete_evicted\":false}}",
         "{\"runtime\":\"node24\",\"persistent\":false,\"resources\":{\"vcpus\":1},\"timeout\":1000,"
         "\"ports\":[3000,1024],\"env\":{\"_A1\":\"\\u00fc\"},\"tags\":{\"k\":\"a:b\"},\"region\":\"fra1\","
-        "\"snapshotExpiration\":86400000,\"keepLastSnapshots\":{\"count\":10,\"deleteEvicted\":false}}");
+        "\"networkPolicy\":{\"mode\":\"allow-all\"},\"snapshotExpiration\":86400000,\"keepLastSnapshots\":{"
+        "\"count\":10,\"deleteEvicted\":false}}");
     sends("{\"image\":\"team/app/repo@sha256:00\",\"vcpus\":32,\"timeout_ms\":86400000}",
           "{\"image\":\"team/app/repo@sha256:00\",\"resources\":{\"vcpus\":32},\"persistent\":true,"
           "\"timeout\":86400000,\"ports\":[],\"snapshotExpiration\":0,"
           "\"keepLastSnapshots\":{\"count\":1,\"deleteEvicted\":true}}");
+}
+
+#define USUAL                                                                                                \
+    "\"persistent\":true,\"timeout\":3600000,\"ports\":[],\"snapshotExpiration\":0,"                         \
+    "\"keepLastSnapshots\":{\"count\":1,\"deleteEvicted\":true}"
+
+static void sends_all_provider_options_A8(void **state)
+{
+    (void)state;
+    sends("{\"image\":\"node:22\",\"source\":{\"type\":\"git\",\"url\":\"https://x/"
+          "y\",\"depth\":1,\"revision\":"
+          "\"v1\",\"username\":\"u\",\"password\":\"p\"}}",
+          "{\"image\":\"node:22\",\"source\":{\"type\":\"git\",\"url\":\"https://x/"
+          "y\",\"depth\":1,\"revision\":"
+          "\"v1\",\"username\":\"u\",\"password\":\"p\"}," USUAL "}");
+    sends("{\"runtime\":\"node22\",\"source\":{\"type\":\"tarball\",\"url\":\"https://x/y.tgz\"}}",
+          "{\"runtime\":\"node22\",\"source\":{\"type\":\"tarball\",\"url\":\"https://x/y.tgz\"}," USUAL "}");
+    sends("{\"region\":\"fra1\",\"failover_regions\":[\"cdg1\"],\"network_id\":\"net_1\",\"architecture\":"
+          "\"arm64\","
+          "\"network_policy\":\"deny-all\"}",
+          "{\"region\":\"fra1\",\"failoverRegions\":[\"cdg1\"],\"networkId\":\"net_1\",\"architecture\":"
+          "\"arm64\","
+          "\"networkPolicy\":{\"mode\":\"deny-all\"}," USUAL "}");
+    sends("{\"mounts\":{\"/data\":\"d1\",\"/ro\":{\"drive\":\"d2\",\"mode\":\"snapshot\"}}}",
+          "{\"mounts\":{\"/data\":{\"drive\":\"d1\",\"mode\":\"read-write\"},\"/"
+          "ro\":{\"drive\":\"d2\",\"mode\":"
+          "\"snapshot\"}}," USUAL "}");
+    sends("{\"provider_options\":{\"vercel\":{\"vcpus\":4,\"env\":{\"A\":\"b\"}},\"other\":{\"x\":7}}}",
+          "{\"resources\":{\"vcpus\":4},\"env\":{\"A\":\"b\"}," USUAL "}");
 }
 
 static void counts_characters_of_a_tag(void **state)
@@ -191,7 +260,7 @@ static void counts_characters_of_a_tag(void **state)
         memcpy(text + len, "\"}}", 4);
         json_t *body = json(text);
         struct create_spec s;
-        assert_int_equal(create_spec_parse(body, &s, NULL), n == 256 ? SG_OK : SG_E_INVALID_FIELD);
+        assert_int_equal(create_spec_parse(body, NULL, &s, NULL), n == 256 ? SG_OK : SG_E_INVALID_FIELD);
         create_spec_clear(&s);
         json_decref(body);
     }
@@ -202,9 +271,16 @@ static void makes_a_new_name_each_time_C1(void **state)
     (void)state;
     json_t *body = json("{}");
     struct create_spec a, b;
-    assert_int_equal(create_spec_parse(body, &a, NULL), SG_OK);
-    assert_int_equal(create_spec_parse(body, &b, NULL), SG_OK);
+    assert_int_equal(create_spec_parse(body, NULL, &a, NULL), SG_OK);
+    assert_int_equal(create_spec_parse(body, NULL, &b, NULL), SG_OK);
     assert_string_not_equal(a.name, b.name);
+    create_spec_clear(&a);
+    create_spec_clear(&b);
+    assert_int_equal(create_spec_parse(body, "0123456789abcdef0123456789abcdef", &a, NULL), SG_OK);
+    assert_int_equal(create_spec_parse(body, "0123456789abcdef0123456789abcdef", &b, NULL), SG_OK);
+    assert_true(a.made_name && b.made_name);
+    assert_string_equal(a.name, b.name); /* P57: of one nonce */
+    assert_int_equal(control_name_for_create(a.name, NULL), SG_OK);
     create_spec_clear(&a);
     create_spec_clear(&b);
     json_decref(body);
@@ -215,7 +291,7 @@ static void says_what_an_existing_sandbox_ignores_E4(void **state)
     (void)state;
     json_t *body = json("{\"name\":\"x\",\"if_exists\":\"get\",\"env\":{},\"vcpus\":2}");
     struct create_spec s;
-    assert_int_equal(create_spec_parse(body, &s, NULL), SG_OK);
+    assert_int_equal(create_spec_parse(body, NULL, &s, NULL), SG_OK);
     assert_true(s.get_if_exists);
     json_t *ignored = create_spec_ignored(&s), *want = json("[\"env\",\"vcpus\"]");
     assert_true(json_equal(ignored, want));
@@ -247,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_with_a_pointer_P65_B4_C1),
         cmocka_unit_test(states_retention_and_defaults_A5_A6),
+        cmocka_unit_test(sends_all_provider_options_A8),
         cmocka_unit_test(counts_characters_of_a_tag),
         cmocka_unit_test(makes_a_new_name_each_time_C1),
         cmocka_unit_test(says_what_an_existing_sandbox_ignores_E4),
