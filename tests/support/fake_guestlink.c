@@ -776,7 +776,8 @@ bool fake_until(struct fake *f, const bool *flag)
     struct sg_timer *tick = sg_timer_new(f->loop, on_tick, NULL);
     int64_t end = sg_mono_ms() + 20000;
     while (!*flag && sg_mono_ms() < end) {
-        sg_timer_start(tick, 1000); /* the loop never sleeps past the end */
+        /* A timer that brings the end runs before the loop goes to sleep: it never sleeps long. */
+        sg_timer_start(tick, 5);
         (void)uv_run(sg_loop_uv(f->loop), UV_RUN_ONCE);
     }
     sg_timer_free(tick);

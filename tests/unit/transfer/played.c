@@ -514,22 +514,24 @@ int played_end(void)
     return left;
 }
 
-static void on_late(void *arg)
+static void on_tick(void *arg)
 {
-    *(bool *)arg = true;
+    (void)arg;
 }
 
 static bool turn_until(const bool *flag, bool rest)
 {
-    bool late = false;
-    struct sg_timer *t = sg_timer_new(played.loop, on_late, &late);
+    int64_t end = sg_mono_ms() + PATIENCE_MS;
+    struct sg_timer *t = sg_timer_new(played.loop, on_tick, NULL);
     if (!t)
         return false;
-    sg_timer_start(t, PATIENCE_MS);
-    while (!late && (rest ? played.live > 0 : !*flag))
+    while ((rest ? played.live > 0 : !*flag) && sg_mono_ms() < end) {
+        /* A timer that brings the end runs before the loop goes to sleep: it never sleeps long. */
+        sg_timer_start(t, 5);
         uv_run(sg_loop_uv(played.loop), UV_RUN_ONCE);
+    }
     sg_timer_free(t);
-    return !late;
+    return rest ? played.live == 0 : *flag;
 }
 
 bool played_until(const bool *flag)
