@@ -29,6 +29,7 @@ struct control {
     struct leases *leases;
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
+    struct session_cache *checked; /* sessions whose image has what is needed (steps.c) */
     struct control_op *ops;
     struct lookup *lookups;
     struct control_before_stop before_stop; /* begin NULL: nothing */

@@ -26,8 +26,9 @@ struct control *control_new(const struct control_config *config)
     c->store = config->store;
     c->upstream = strdup(config->upstream ? config->upstream : "");
     c->sessions = session_cache_new(CONTROL_SESSIONS_MAX);
+    c->checked = session_cache_new(CONTROL_SESSIONS_MAX);
     c->jobs = jobs_new(config->loop);
-    if (c->sessions && c->upstream && c->jobs)
+    if (c->sessions && c->checked && c->upstream && c->jobs)
         return c;
     control_free(c);
     return NULL;
@@ -51,6 +52,7 @@ void control_free(struct control *c)
         jobs_stop(c->jobs);
     jobs_free(c->jobs);
     session_cache_free(c->sessions);
+    session_cache_free(c->checked);
     free(c->upstream);
     free(c);
 }

@@ -16,7 +16,8 @@ struct follower {
     struct cursor at;
 
     struct relay_args start; /* the call that starts it, while it is not known; else nothing */
-    bool start_sudo;
+    json_t *start_env;
+    bool start_sudo, start_own, starts;
 
     bool bounded, gaps, attend;
     uint64_t limit_left; /* bounded: bytes that may still be delivered */
@@ -57,6 +58,14 @@ static void stop(struct follower *f)
     sg_timer_stop(f->timer);
 }
 
+/* Of a process that was started here nobody else may know yet that it ended. */
+static void tell_ended(const struct follower *f)
+{
+    static const struct relay_last nothing;
+    if (f->starts && !f->start_own && f->exit_known)
+        relay_tell_ended(f->obj.relay, f->session.session_id, &f->p, &nothing);
+}
+
 static void end_with(struct follower *f, const struct sg_error *e)
 {
     if (f->ended || f->closed)
@@ -70,6 +79,8 @@ static void end_with(struct follower *f, const struct sg_error *e)
     struct sg_error copy;
     if (e)
         copy = *e;
+    else
+        tell_ended(f);
     f->ev.on_end(f->arg, e ? NULL : &f->p, e ? &copy : NULL);
 }
 
@@ -79,6 +90,7 @@ static void end_well(struct follower *f)
         return;
     f->ended = true;
     stop(f);
+    tell_ended(f);
     f->ev.on_end(f->arg, &f->p, NULL);
 }
 
@@ -330,7 +342,10 @@ static void on_end(void *arg, const struct sg_wire_line *line, bool hello, const
         return;
     }
     if (line->kind == SG_WIRE_ERROR) {
-        guest_error(line, &mine);
+        if (f->start.n)
+            start_refused(line, &mine);
+        else
+            guest_error(line, &mine);
         end_with(f, &mine);
     } else if (!f->call_hello || line->kind == SG_WIRE_OK) {
         contradicted(f, "the helper in the sandbox answered something else than it was asked");
@@ -381,6 +396,7 @@ static bool try_call(struct follower *f, struct sg_error *e)
     struct guest_args g = {.session_id = f->session.session_id,
                            .arch = f->session.arch,
                            .args = (const char *const *)(starts ? f->start.v : args.v),
+                           .env = starts ? f->start_env : NULL,
                            .sudo = starts && f->start_sudo};
     struct guest_events ev = {.on_line = on_line, .on_end = on_end};
     f->call_hello = f->call_progress = false;
@@ -443,6 +459,7 @@ static void destroy(struct relay_obj *o)
     struct follower *f = (struct follower *)o;
     session_free(&f->session);
     args_free(&f->start);
+    json_decref(f->start_env);
     sg_timer_free(f->timer);
     free(f);
 }
@@ -489,7 +506,14 @@ struct follower *follower_open(struct relay *r, const struct follow_spec *s, con
         obj_bury(&f->obj);
         goto no_memory;
     }
-    f->start_sudo = s->start && s->start->sudo;
+    if (s->start) {
+        f->start_sudo = s->start->sudo;
+        f->start_own = s->start->own;
+        f->start_env = json_incref(s->start->env);
+        f->starts = true;
+        if (!f->start_own)
+            relay_tell_begins(r, f->session.session_id);
+    }
     if ((s->start && start_args(s->start, "run", -1, NULL, &f->start, e)) || !try_call(f, e)) {
         follower_close(f);
         return NULL;

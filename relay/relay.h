@@ -71,7 +71,8 @@ struct follow_spec {
     bool gaps;       /* bounded: tell gaps instead of ending with OUTPUT_EVICTED */
     bool attend;     /* counts as somebody who is attached to the process */
     /* The process is started by the first call, and asked for in the same way until it is known: then it is followed
-     * from the offsets, which are 0.  Borrowed until the follower is there; its input must fit the call. */
+     * from the offsets, which are 0.  Borrowed until the follower is there; its input must fit the call.  What is
+     * refused is told as by process_start. */
     const struct process_spec *start;
     bool
         lively; /* of a reader: it waits for answers to keystrokes, so the process keeps a stream of its own */

@@ -4,7 +4,7 @@
 #include "base/crypto.h"
 #include "base/json.h"
 #include "base/signal_name.h"
-#include "control/sandboxes.h"
+#include "control/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +18,6 @@ static const char *const run_fields[] = {"id",       "argv",       "shell", "cwd
 static const char *const process_fields[] = {
     "id",     "argv",       "shell", "cwd", "env",       "env_mode", "sudo",          "user",
     "resume", "timeout_ms", "stdin", "pty", "retention", "lease",    "on_disconnect", NULL};
-
-static bool has_nul(const json_t *string)
-{
-    return strlen(json_string_value(string)) != json_string_length(string);
-}
 
 static enum sg_code parse_id(const json_t *body, struct spec *out, struct sg_error *e)
 {
@@ -47,102 +42,18 @@ static enum sg_code parse_id(const json_t *body, struct spec *out, struct sg_err
     return SG_OK;
 }
 
-static enum sg_code parse_shell(const json_t *body, struct spec *out, struct sg_error *e)
-{
-    const char *shell = NULL;
-    enum sg_code rc = sg_json_str(body, "", "shell", SPEC_ARG_MAX, &shell, e);
-    if (rc)
-        return rc;
-    if (!*shell || has_nul(json_object_get(body, "shell")))
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/shell", "must be a non-empty command line without NUL");
-    out->argv = calloc(4, sizeof *out->argv);
-    if (!out->argv)
-        return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
-    out->argv[0] = "/bin/sh";
-    out->argv[1] = "-c";
-    out->argv[2] = shell;
-    return SG_OK;
-}
-
-static enum sg_code parse_argv(const json_t *body, struct spec *out, struct sg_error *e)
-{
-    json_t *argv = NULL;
-    enum sg_code rc = sg_json_array(body, "", "argv", &argv, e);
-    if (rc)
-        return rc;
-    size_t n = json_array_size(argv);
-    if (n < 1 || n > SPEC_ARGS_MAX)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/argv", "1 to %d arguments", SPEC_ARGS_MAX);
-    out->argv = calloc(n + 1, sizeof *out->argv);
-    if (!out->argv)
-        return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(argv, i);
-        char ptr[32];
-        (void)snprintf(ptr, sizeof ptr, "/argv/%zu", i);
-        if (!json_is_string(v) || has_nul(v) || json_string_length(v) > SPEC_ARG_MAX)
-            return sg_fail_field(e, SG_E_INVALID_FIELD, ptr,
-                                 "must be a string of at most %d bytes without NUL", SPEC_ARG_MAX);
-        out->argv[i] = json_string_value(v);
-    }
-    if (!*out->argv[0])
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/argv/0", "must name a program");
-    return SG_OK;
-}
-
 static enum sg_code parse_program(const json_t *body, struct spec *out, struct sg_error *e)
 {
-    bool argv = json_object_get(body, "argv") != NULL, shell = json_object_get(body, "shell") != NULL;
-    if (!argv && !shell)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/argv", "argv or shell is required");
-    if (argv && shell)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/shell", "not together with argv");
-    return argv ? parse_argv(body, out, e) : parse_shell(body, out, e);
-}
-
-/* Programs run as the sandbox's default user, whose name only the sandbox knows, or as root. */
-static enum sg_code parse_user(const json_t *body, struct spec *out, struct sg_error *e)
-{
-    const char *user = NULL;
-    bool given = json_object_get(body, "sudo") != NULL;
-    enum sg_code rc = sg_json_bool(body, "", "sudo", &out->sudo, e);
-    if (!rc)
-        rc = sg_json_str(body, "", "user", SG_WIRE_ID_MAX, &user, e);
-    if (rc || !user)
-        return rc;
-    bool root = !strcmp(user, "root");
-    if (!sg_wire_id_valid(user, json_string_length(json_object_get(body, "user"))))
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/user", "must be a user's name");
-    if (given && out->sudo != root)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/user", "contradicts sudo");
-    out->sudo = root;
-    out->user = root ? NULL : user;
-    return SG_OK;
-}
-
-static enum sg_code parse_surroundings(const json_t *body, struct spec *out, struct sg_error *e)
-{
-    const char *mode = "extend";
-    enum sg_code rc = sg_json_str(body, "", "cwd", SPEC_PATH_MAX, &out->cwd, e);
-    if (!rc && out->cwd && (!*out->cwd || has_nul(json_object_get(body, "cwd"))))
-        rc = sg_fail_field(e, SG_E_INVALID_PATH, "/cwd", "must be a non-empty path without NUL");
-    if (!rc)
-        rc = sg_json_object(body, "", "env", &out->env, e);
-    if (!rc && out->env)
-        rc = control_env_check(out->env, "/env", e);
-    if (!rc)
-        rc = sg_json_str(body, "", "env_mode", 16, &mode, e);
-    if (rc)
-        return rc;
-    if (strcmp(mode, "extend") != 0 && strcmp(mode, "replace") != 0)
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/env_mode", "must be \"extend\" or \"replace\"");
-    out->env_replace = !strcmp(mode, "replace");
-    rc = parse_user(body, out, e);
-    if (!rc)
-        rc = sg_json_bool(body, "", "resume", &out->resume, e);
-    if (!rc)
-        rc = sg_json_int(body, "", "timeout_ms", 1, SPEC_TIMEOUT_MAX_MS, &out->timeout_ms, e);
-    return rc;
+    struct program p;
+    enum sg_code rc = program_parse(body, "", &p, e);
+    out->argv = p.argv;
+    out->cwd = p.cwd;
+    out->env = p.env;
+    out->env_replace = p.env_replace;
+    out->sudo = p.sudo;
+    out->user = p.user;
+    out->timeout_ms = p.timeout_ms;
+    return rc ? rc : sg_json_bool(body, "", "resume", &out->resume, e);
 }
 
 /* A string, or {"base64": ...}. */
@@ -328,8 +239,6 @@ enum sg_code spec_parse(const json_t *body, enum spec_form form, struct spec *ou
         rc = parse_id(body, out, e);
     if (!rc)
         rc = parse_program(body, out, e);
-    if (!rc)
-        rc = parse_surroundings(body, out, e);
     if (!rc)
         rc = form == SPEC_RUN ? parse_run(body, out, e) : parse_process(body, out, e);
     if (rc)

@@ -2,15 +2,16 @@
 #ifndef SG_ROUTES_SPEC_H
 #define SG_ROUTES_SPEC_H
 
+#include "control/program.h"
 #include "relay/relay.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 
 enum {
-    SPEC_ARGS_MAX = 4000,  /* with the helper's own they stay below its 4096 */
-    SPEC_ARG_MAX = 131071, /* what Linux takes for one argument, without its NUL */
-    SPEC_PATH_MAX = 4096,
+    SPEC_ARGS_MAX = PROGRAM_ARGS_MAX,
+    SPEC_ARG_MAX = PROGRAM_ARG_MAX,
+    SPEC_PATH_MAX = PROGRAM_PATH_MAX,
     SPEC_WAIT_MAX_MS = 25000,
     SPEC_OUTPUT_DEFAULT = 1024 * 1024,
     SPEC_OUTPUT_MAX = 64 * 1024 * 1024,
@@ -21,7 +22,7 @@ enum {
     SPEC_GRACE_DEFAULT_MS = 5000,
     SPEC_GRACE_MAX_MS = 600000,
 };
-#define SPEC_TIMEOUT_MAX_MS INT64_C(86400000)
+#define SPEC_TIMEOUT_MAX_MS PROGRAM_TIMEOUT_MAX_MS
 #define SPEC_OFFSET_MAX     (INT64_MAX / 4)   /* the relay's */
 #define SPEC_LEASE_MAX_MS   INT64_C(86400000) /* and of kill_after_ms */
 

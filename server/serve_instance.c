@@ -7,6 +7,7 @@
 #include "relay/tails.h"
 #include "routes/gateway.h"
 #include "routes/late.h"
+#include "routes/step_runner.h"
 #include "server/cli.h"
 #include "server/http.h"
 #include "store/store.h"
@@ -94,6 +95,8 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
         return false;
     const struct control_before_stop before = {save_before_stop, stop_waiting, gw->tails};
     control_set_before_stop(gw->control, &before);
+    const struct step_runner steps = step_runner_of(gw);
+    control_set_step_runner(gw->control, &steps);
     return true;
 }
 
