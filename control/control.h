@@ -18,6 +18,7 @@ struct control_op {
 struct lookup;
 struct cleanups;
 struct leases;
+struct names;
 
 struct control {
     struct sg_loop *loop;
@@ -27,6 +28,7 @@ struct control {
     struct jobs *jobs;
     struct cleanups *cleanups; /* NULL: only remembered, not done (control/cleanups.h) */
     struct leases *leases;
+    struct names *names; /* the locks that are held (control/names.h) */
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
     struct session_cache *checked; /* sessions whose image has what is needed (steps.c) */
@@ -43,6 +45,12 @@ int64_t control_deadline(const struct vercel_sandbox *s);
 
 /* Remembers or forgets the session that an answer describes.  Any thread. */
 void control_observe(struct control *c, const struct vercel_sandbox *s);
+
+/* NULL when out of memory. */
+struct names *names_new(void);
+void names_free(struct names *n);
+/* Loop thread; false when out of memory. */
+bool names_start(struct control *c);
 
 /* Ends the lookups with e. */
 void control_lookups_end(struct control *c, const struct sg_error *e);

@@ -28,7 +28,8 @@ struct control *control_new(const struct control_config *config)
     c->sessions = session_cache_new(CONTROL_SESSIONS_MAX);
     c->checked = session_cache_new(CONTROL_SESSIONS_MAX);
     c->jobs = jobs_new(config->loop);
-    if (c->sessions && c->checked && c->upstream && c->jobs)
+    c->names = names_new();
+    if (c->sessions && c->checked && c->upstream && c->jobs && c->names && names_start(c))
         return c;
     control_free(c);
     return NULL;
@@ -51,6 +52,7 @@ void control_free(struct control *c)
     if (c->jobs)
         jobs_stop(c->jobs);
     jobs_free(c->jobs);
+    names_free(c->names);
     session_cache_free(c->sessions);
     session_cache_free(c->checked);
     free(c->upstream);
