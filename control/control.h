@@ -19,6 +19,7 @@ struct lookup;
 struct cleanups;
 struct leases;
 struct names;
+struct keepalive;
 
 struct control {
     struct sg_loop *loop;
@@ -29,6 +30,7 @@ struct control {
     struct cleanups *cleanups; /* NULL: only remembered, not done (control/cleanups.h) */
     struct leases *leases;
     struct names *names; /* the locks that are held (control/names.h) */
+    struct keepalive *keepalive;
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
     struct session_cache *checked; /* sessions whose image has what is needed (steps.c) */

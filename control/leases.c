@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "control/control.h"
+#include "control/keepalive.h"
 #include "control/names.h"
 #include "control/tags.h"
 #include "store/locks.h"
@@ -273,9 +274,11 @@ enum sg_code lease_renew(struct control *c, const char *name, int64_t ttl_ms, st
         if (!rc && !k.yes)
             rc = ran_out(e);
     }
-    if (!rc)
-        tell(out, &k.lease, k.now_ms);
-    return rc;
+    if (rc)
+        return rc;
+    tell(out, &k.lease, k.now_ms);
+    keepalive_until(c, name, sg_wall_ms() + out->left_ms);
+    return SG_OK;
 }
 
 enum sg_code lease_get(struct control *c, const char *name, struct lease_state *out, struct sg_error *e)
