@@ -53,6 +53,15 @@ static const char *const steps[] = {
     "CREATE INDEX leases_by_time ON leases (upstream, expires_at)",
     /* 15 */
     "CREATE INDEX leases_by_name ON leases (upstream, sandbox)",
+    /* 16: what only the gateway knows of a sandbox */
+    "CREATE TABLE sandboxes ("
+    " upstream TEXT NOT NULL, alloc TEXT NOT NULL, sandbox TEXT NOT NULL, working_directory TEXT,"
+    " web_port BIGINT NOT NULL, init TEXT, init_done BIGINT NOT NULL, init_fails BIGINT NOT NULL,"
+    " on_start TEXT, started TEXT, keep_alive BIGINT NOT NULL, template TEXT, checkpoint TEXT,"
+    " made_at BIGINT NOT NULL,"
+    " PRIMARY KEY (upstream, alloc))",
+    /* 17 */
+    "CREATE INDEX sandboxes_by_name ON sandboxes (upstream, sandbox)",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
