@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdlib.h>
@@ -56,6 +57,12 @@ bool sg_random_id(char *out, const char *prefix, size_t n)
 void sg_sha256(const void *data, size_t len, unsigned char out[32])
 {
     SHA256(data, len, out);
+}
+
+bool sg_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, unsigned char out[32])
+{
+    unsigned int n = 0;
+    return key_len <= 0x7fffffff && HMAC(EVP_sha256(), key, (int)key_len, data, len, out, &n) && n == 32;
 }
 
 struct sg_hash {

@@ -12,6 +12,8 @@ SG_MUST_CHECK bool sg_random(void *out, size_t len);
 /* A random identifier: prefix + n characters of [0-9a-z]; out must hold strlen(prefix) + n + 1. */
 SG_MUST_CHECK bool sg_random_id(char *out, const char *prefix, size_t n);
 void sg_sha256(const void *data, size_t len, unsigned char out[32]);
+SG_MUST_CHECK bool sg_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len,
+                                  unsigned char out[32]);
 
 /* The hash of bytes that come piece by piece; one thread at a time. */
 enum sg_hash_kind { SG_SHA256, SG_SHA512 };

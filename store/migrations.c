@@ -62,6 +62,17 @@ static const char *const steps[] = {
     " PRIMARY KEY (upstream, alloc))",
     /* 17 */
     "CREATE INDEX sandboxes_by_name ON sandboxes (upstream, sandbox)",
+    /* 18: requests with an Idempotency-Key.  state: 1 runs, 2 is nobody's, 3 was answered. */
+    "CREATE TABLE idempotency ("
+    " upstream TEXT NOT NULL, principal TEXT NOT NULL, id TEXT NOT NULL, request TEXT NOT NULL,"
+    " nonce TEXT NOT NULL, operation TEXT NOT NULL, state BIGINT NOT NULL, runs BIGINT NOT NULL,"
+    " owner TEXT NOT NULL, beat_at BIGINT NOT NULL, note TEXT NOT NULL, answered BIGINT NOT NULL,"
+    " status BIGINT NOT NULL, type BIGINT NOT NULL, head TEXT NOT NULL, body BYTEA, size BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL, PRIMARY KEY (upstream, principal, id))",
+    /* 19 */
+    "CREATE INDEX idempotency_by_operation ON idempotency (upstream, principal, operation)",
+    /* 20: also the sum of all sizes, without reading the answers */
+    "CREATE INDEX idempotency_by_expiry ON idempotency (expires_at, size)",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
