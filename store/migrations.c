@@ -73,6 +73,28 @@ static const char *const steps[] = {
     "CREATE INDEX idempotency_by_operation ON idempotency (upstream, principal, operation)",
     /* 20: also the sum of all sizes, without reading the answers */
     "CREATE INDEX idempotency_by_expiry ON idempotency (expires_at, size)",
+    /* 21: templates: the name of declared inputs; fingerprint: of what counts of them */
+    "CREATE TABLE templates ("
+    " upstream TEXT NOT NULL, name TEXT NOT NULL, owner TEXT NOT NULL, fingerprint TEXT NOT NULL,"
+    " made_at BIGINT NOT NULL, changed_at BIGINT NOT NULL, spec TEXT NOT NULL,"
+    " PRIMARY KEY (upstream, name))",
+    /* 22 */
+    "CREATE INDEX templates_by_fingerprint ON templates (upstream, fingerprint)",
+    /* 23: what was prepared for them.  state, attempt, held_until: see templates.h. */
+    "CREATE TABLE template_preps ("
+    " upstream TEXT NOT NULL, fingerprint TEXT NOT NULL, state BIGINT NOT NULL, attempt TEXT NOT NULL,"
+    " held_until BIGINT NOT NULL, builder TEXT NOT NULL, alloc TEXT NOT NULL, snapshot_id TEXT NOT NULL,"
+    " identity TEXT NOT NULL, region TEXT NOT NULL, architecture TEXT NOT NULL, image TEXT NOT NULL,"
+    " error TEXT NOT NULL, detail TEXT NOT NULL, started_at BIGINT NOT NULL, ended_at BIGINT NOT NULL,"
+    " log_end BIGINT NOT NULL, PRIMARY KEY (upstream, fingerprint))",
+    /* 24 */
+    "CREATE INDEX template_preps_by_state ON template_preps (upstream, state, held_until)",
+    /* 25 */
+    "CREATE INDEX template_preps_by_snapshot ON template_preps (upstream, snapshot_id)",
+    /* 26: what the steps of one preparation said: first_at up to end_at */
+    "CREATE TABLE template_logs ("
+    " upstream TEXT NOT NULL, attempt TEXT NOT NULL, first_at BIGINT NOT NULL, end_at BIGINT NOT NULL,"
+    " bytes BYTEA NOT NULL, PRIMARY KEY (upstream, attempt, first_at))",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 
