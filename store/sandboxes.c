@@ -23,8 +23,8 @@ enum sg_code store_sandbox_put(struct store_db *db, const char *upstream, const 
 {
     static const char sql[] =
         "INSERT INTO sandboxes (upstream, alloc, sandbox, working_directory, web_port, init, init_done,"
-        " init_fails, on_start, started, keep_alive, template, checkpoint, made_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, 0, 0, $7, NULL, $8, $9, $10, $11)"
+        " init_fails, on_start, started, keep_alive, keep_alive_max_ms, template, checkpoint, made_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, 0, 0, $7, NULL, $8, $9, $10, $11, $12)"
         " ON CONFLICT (upstream, alloc) DO NOTHING";
     int64_t now = 0;
     enum sg_code rc = store_now(db, &now, e);
@@ -36,6 +36,7 @@ enum sg_code store_sandbox_put(struct store_db *db, const char *upstream, const 
                                  db_text(s->init),
                                  db_text(s->on_start),
                                  db_int(s->keep_alive),
+                                 db_int(s->keep_alive_max_ms),
                                  db_text(s->template_name),
                                  db_text(s->checkpoint),
                                  db_int(now)};
@@ -73,23 +74,25 @@ static enum sg_code on_row(void *arg, const struct db_value *c, size_t n, struct
     f->out->init_fails = db_get_int(&c[6]);
     f->out->on_start = copy(f, &c[7]);
     f->out->started = copy(f, &c[8]);
-    f->out->keep_alive = db_get_int(&c[9]) != 0;
-    f->out->template_name = copy(f, &c[10]);
-    f->out->checkpoint = copy(f, &c[11]);
-    f->out->made_at_ms = db_get_int(&c[12]);
+    f->out->keep_alive = db_get_int(&c[9]);
+    f->out->keep_alive_max_ms = db_get_int(&c[10]);
+    f->out->template_name = copy(f, &c[11]);
+    f->out->checkpoint = copy(f, &c[12]);
+    f->out->made_at_ms = db_get_int(&c[13]);
     *f->found = true;
     return f->no_memory ? sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for what is known of it")
                         : SG_OK;
 }
 
-enum sg_code store_sandbox_get(struct store_db *db, const char *upstream, const char *alloc,
-                               struct store_sandbox *out, bool *found, struct sg_error *e)
+#define COLUMNS                                                                                              \
+    "sandbox, alloc, working_directory, web_port, init, init_done, init_fails, on_start, started, "          \
+    "keep_alive,"                                                                                            \
+    " keep_alive_max_ms, template, checkpoint, made_at"
+
+static enum sg_code get(struct store_db *db, const char *sql, const char *upstream, const char *key,
+                        struct store_sandbox *out, bool *found, struct sg_error *e)
 {
-    static const char sql[] =
-        "SELECT sandbox, alloc, working_directory, web_port, init, init_done, init_fails,"
-        " on_start, started, keep_alive, template, checkpoint, made_at"
-        " FROM sandboxes WHERE upstream = $1 AND alloc = $2";
-    const struct db_value v[] = {db_text(upstream), db_text(alloc)};
+    const struct db_value v[] = {db_text(upstream), db_text(key)};
     struct found f = {.out = out, .found = found};
     *found = false;
     *out = (struct store_sandbox){0};
@@ -99,6 +102,22 @@ enum sg_code store_sandbox_get(struct store_db *db, const char *upstream, const 
         *found = false;
     }
     return rc;
+}
+
+enum sg_code store_sandbox_get(struct store_db *db, const char *upstream, const char *alloc,
+                               struct store_sandbox *out, bool *found, struct sg_error *e)
+{
+    return get(db, "SELECT " COLUMNS " FROM sandboxes WHERE upstream = $1 AND alloc = $2", upstream, alloc,
+               out, found, e);
+}
+
+enum sg_code store_sandbox_named(struct store_db *db, const char *upstream, const char *name,
+                                 struct store_sandbox *out, bool *found, struct sg_error *e)
+{
+    return get(db,
+               "SELECT " COLUMNS " FROM sandboxes WHERE upstream = $1 AND sandbox = $2"
+               " ORDER BY made_at DESC LIMIT 1",
+               upstream, name, out, found, e);
 }
 
 enum sg_code store_sandbox_init(struct store_db *db, const char *upstream, const char *alloc, bool done,
@@ -119,6 +138,15 @@ enum sg_code store_sandbox_started(struct store_db *db, const char *upstream, co
                   NULL, NULL, e);
 }
 
+static enum sg_code set_number(struct store_db *db, const char *sql, const char *upstream, const char *alloc,
+                               const int64_t *value, struct sg_error *e)
+{
+    if (!value)
+        return SG_OK;
+    const struct db_value v[] = {db_text(upstream), db_text(alloc), db_int(*value)};
+    return db_run(db, sql, v, 3, NULL, NULL, NULL, e);
+}
+
 enum sg_code store_sandbox_change(struct store_db *db, const char *upstream, const char *name,
                                   const char *alloc, const struct store_sandbox_change *change,
                                   struct sg_error *e)
@@ -128,21 +156,19 @@ enum sg_code store_sandbox_change(struct store_db *db, const char *upstream, con
     (void)snprintf(s.alloc, sizeof s.alloc, "%s", alloc);
     const char *dir = change->working_directory;
     const struct db_value v[] = {db_text(upstream), db_text(alloc), db_text(dir && !*dir ? NULL : dir)};
-    struct db_value n[] = {v[0], v[1], db_int(0)};
     enum sg_code rc = store_sandbox_put(db, upstream, &s, e);
     if (!rc && dir)
         rc = db_run(db, "UPDATE sandboxes SET working_directory = $3 WHERE upstream = $1 AND alloc = $2", v,
                     3, NULL, NULL, NULL, e);
-    if (!rc && change->keep_alive) {
-        n[2] = db_int(*change->keep_alive);
-        rc = db_run(db, "UPDATE sandboxes SET keep_alive = $3 WHERE upstream = $1 AND alloc = $2", n, 3, NULL,
-                    NULL, NULL, e);
-    }
-    if (!rc && change->web_port) {
-        n[2] = db_int(*change->web_port);
-        rc = db_run(db, "UPDATE sandboxes SET web_port = $3 WHERE upstream = $1 AND alloc = $2", n, 3, NULL,
-                    NULL, NULL, e);
-    }
+    if (!rc)
+        rc = set_number(db, "UPDATE sandboxes SET keep_alive = $3 WHERE upstream = $1 AND alloc = $2",
+                        upstream, alloc, change->keep_alive, e);
+    if (!rc)
+        rc = set_number(db, "UPDATE sandboxes SET keep_alive_max_ms = $3 WHERE upstream = $1 AND alloc = $2",
+                        upstream, alloc, change->keep_alive_max_ms, e);
+    if (!rc)
+        rc = set_number(db, "UPDATE sandboxes SET web_port = $3 WHERE upstream = $1 AND alloc = $2", upstream,
+                        alloc, change->web_port, e);
     return rc;
 }
 
@@ -179,7 +205,7 @@ struct listing {
 static enum sg_code on_listed(void *arg, const struct db_value *c, size_t n, struct sg_error *e)
 {
     const struct listing *l = arg;
-    struct store_sandbox s = {.keep_alive = db_get_int(&c[2]) != 0, .made_at_ms = db_get_int(&c[3])};
+    struct store_sandbox s = {.keep_alive = db_get_int(&c[2]), .made_at_ms = db_get_int(&c[3])};
     (void)n;
     (void)e;
     (void)snprintf(s.name, sizeof s.name, "%s", db_get_text(&c[0]));

@@ -19,7 +19,8 @@ struct store_sandbox { /* texts that are NULL: none */
     char *started;      /* the last session in which on_start was run to its end */
     int64_t web_port;   /* 0: none */
     int64_t init_fails; /* how often init failed */
-    bool init_done, keep_alive;
+    bool init_done;
+    int64_t keep_alive, keep_alive_max_ms; /* enum keepalive_mode and its ceiling (control/keepalive.h) */
     int64_t made_at_ms;
 };
 void store_sandbox_clear(struct store_sandbox *s);
@@ -30,6 +31,9 @@ SG_MUST_CHECK enum sg_code store_sandbox_put(struct store_db *db, const char *up
 /* *out: to be cleared when *found. */
 SG_MUST_CHECK enum sg_code store_sandbox_get(struct store_db *db, const char *upstream, const char *alloc,
                                              struct store_sandbox *out, bool *found, struct sg_error *e);
+/* The one that was made last under the name. */
+SG_MUST_CHECK enum sg_code store_sandbox_named(struct store_db *db, const char *upstream, const char *name,
+                                               struct store_sandbox *out, bool *found, struct sg_error *e);
 /* Init came to its end, or failed once more. */
 SG_MUST_CHECK enum sg_code store_sandbox_init(struct store_db *db, const char *upstream, const char *alloc,
                                               bool done, struct sg_error *e);
@@ -39,7 +43,7 @@ SG_MUST_CHECK enum sg_code store_sandbox_started(struct store_db *db, const char
 /* What PATCH changes; makes the row where there is none.  NULL: stays. */
 struct store_sandbox_change {
     const char *working_directory; /* "": the upstream's own again */
-    const bool *keep_alive;
+    const int64_t *keep_alive, *keep_alive_max_ms;
     const int64_t *web_port;
 };
 SG_MUST_CHECK enum sg_code store_sandbox_change(struct store_db *db, const char *upstream, const char *name,
