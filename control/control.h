@@ -9,13 +9,15 @@
 
 enum { CONTROL_SESSIONS_MAX = 10000 };
 
-/* Something in flight on the loop; embedded first in each kind.  `end` answers with e and frees. */
+/* Something in flight on the loop; embedded first in each kind.  `end` answers with e (NULL: not at all, by control_cancel) and
+ * frees. */
 struct control_op {
     struct control_op *next, *prev;
     void (*end)(struct control_op *op, const struct sg_error *e);
 };
 
 struct lookup;
+struct watch;
 struct cleanups;
 struct leases;
 struct names;
@@ -36,6 +38,7 @@ struct control {
     struct session_cache *checked; /* sessions whose image has what is needed (steps.c) */
     struct control_op *ops;
     struct lookup *lookups;
+    struct watch *watches;
     struct control_before_stop before_stop; /* begin NULL: nothing */
 };
 
@@ -53,6 +56,11 @@ struct names *names_new(void);
 void names_free(struct names *n);
 /* Loop thread; false when out of memory. */
 bool names_start(struct control *c);
+
+/* Whoever waits for this sandbox looks now.  Loop thread. */
+void control_await_look(struct control *c, const char *name);
+/* A resume of it is under way here.  Loop thread. */
+bool control_resuming(const struct control *c, const char *name);
 
 /* Ends the lookups with e. */
 void control_lookups_end(struct control *c, const struct sg_error *e);

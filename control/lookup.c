@@ -1,5 +1,6 @@
 /* Name → running session: from the cache, else one upstream call that all concurrent askers share. */
 #include "control/control.h"
+#include "control/record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static void on_lookup(void *arg, const struct vercel_sandbox *s, const struct sg
                                     .arch = s->architecture,
                                     .deadline_ms = control_deadline(s)};
     struct sg_error own;
-    enum vercel_status status = s->session_status != VERCEL_STATUS_OTHER ? s->session_status : s->status;
+    enum vercel_status status = control_status(s);
     if (status == VERCEL_RUNNING && found.session_id && found.cwd) {
         lookup_finish(l, &found, NULL);
         return;

@@ -8,10 +8,20 @@
 
 enum { CONTROL_RECORD_MAX = 64 * 1024 * 1024 /* of the text: whatever an upstream's answer may hold */ };
 
+enum { CONTROL_ETAG_LEN = 22 };
+
 /* Appends the text to out, whose `failed` tells whether it is whole.  `observed_ms`: wall time of the answer
- * it describes. */
-void control_record_write(const struct vercel_sandbox *s, int64_t observed_ms, struct sg_buf *out);
+ * it describes.  etag NULL: not wanted. */
+void control_record_write(const struct vercel_sandbox *s, int64_t observed_ms, struct sg_buf *out,
+                          char etag[CONTROL_ETAG_LEN + 1]);
 /* The same as a new object, NULL when out of memory. */
 json_t *control_record(const struct vercel_sandbox *s, int64_t observed_ms);
+/* The entity tag (without its quotes, [A-Za-z0-9_-]) of a record as written here: of all that it says of the sandbox, not of
+ * when it was looked at, nor of what only the answer to one call tells (created, ignored, resumed, next_session).  False:
+ * out of memory. */
+bool control_record_etag(const json_t *record, char etag[CONTROL_ETAG_LEN + 1]);
+
+/* The live status: the session's own, for the sandbox's may lag behind it. */
+enum vercel_status control_status(const struct vercel_sandbox *s);
 
 #endif

@@ -11,10 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    PAGE_MAX = 50, /* the upstream's ceiling for one page */
-    TAKEN_BUT_UNSEEN_MS = 5000,
-};
+enum { TAKEN_BUT_UNSEEN_MS = 5000 };
 
 struct control *control_new(const struct control_config *config)
 {
@@ -88,14 +85,6 @@ void control_op_remove(struct control *c, struct control_op *op)
 void control_set_before_stop(struct control *c, const struct control_before_stop *b)
 {
     c->before_stop = *b;
-}
-
-int64_t control_deadline(const struct vercel_sandbox *s)
-{
-    if (s->session_started_at <= 0 || s->session_timeout_ms <= 0 ||
-        s->session_timeout_ms > INT64_MAX - s->session_started_at)
-        return 0;
-    return s->session_started_at + s->session_timeout_ms;
 }
 
 void control_observe(struct control *c, const struct vercel_sandbox *s)
@@ -216,145 +205,4 @@ enum sg_code control_destroy(struct control *c, const char *name, char session_i
     }
     session_cache_forget(c->sessions, name);
     return rc == SG_E_SANDBOX_NOT_FOUND ? SG_OK : rc;
-}
-
-/* ---- list ---- */
-
-static enum sg_code add_items(json_t *items, const struct vercel_page *answer, struct sg_error *e)
-{
-    int64_t now = sg_wall_ms();
-    for (size_t i = 0; i < answer->n; i++) {
-        json_t *r = control_record(&answer->items[i], now);
-        json_object_del(r, "routes"); /* a list does not tell them: absent, not empty */
-        if (json_array_append_new(items, r))
-            return no_memory(e, SG_FINISHED);
-    }
-    return SG_OK;
-}
-
-static char *tag_filter(const struct control_list_query *q)
-{
-    if (!q->tag_key)
-        return NULL;
-    struct sg_buf b;
-    sg_buf_init(&b, 2048);
-    (void)sg_buf_addf(&b, "%s:%s", q->tag_key, q->tag_value ? q->tag_value : "");
-    if (b.failed) {
-        sg_buf_free(&b);
-        return NULL;
-    }
-    return sg_buf_take(&b, NULL);
-}
-
-enum sg_code control_list(struct control *c, const struct control_list_query *q, json_t **page,
-                          struct sg_error *e)
-{
-    enum sg_code rc = SG_OK;
-    char *tag = tag_filter(q), *cursor = q->cursor ? strdup(q->cursor) : NULL;
-    json_t *items = json_array();
-    if (!items || (q->tag_key && !tag) || (q->cursor && !cursor)) {
-        rc = no_memory(e, SG_NOT_SENT);
-        goto out;
-    }
-    /* our pages may be larger than the upstream's */
-    for (int64_t left = q->limit; left > 0;) {
-        struct vercel_list_query v = {
-            .limit = (int)(left < PAGE_MAX ? left : PAGE_MAX),
-            .cursor = cursor,
-            .sort_by = q->name_prefix ? "name" : NULL, /* the upstream takes a prefix only in this order */
-            .name_prefix = q->name_prefix,
-            .tag = tag,
-        };
-        struct vercel_page answer;
-        rc = vercel_list(c->vercel, &v, &answer, e);
-        if (rc)
-            goto out;
-        rc = add_items(items, &answer, e);
-        int64_t got = (int64_t)answer.n;
-        free(cursor);
-        cursor = answer.next ? strdup(answer.next) : NULL;
-        bool lost = answer.next && !cursor;
-        vercel_page_clear(&answer);
-        if (!rc && lost)
-            rc = no_memory(e, SG_FINISHED);
-        if (rc)
-            goto out;
-        left -= got;
-        if (!cursor || got == 0)
-            break;
-    }
-    *page = json_pack("{sOss?}", "items", items, "next_cursor", cursor);
-    if (!*page)
-        rc = no_memory(e, SG_FINISHED);
-out:
-    json_decref(items);
-    free(cursor);
-    free(tag);
-    return rc;
-}
-
-/* ---- get ---- */
-
-struct get_op {
-    struct control_op op;
-    struct control *c;
-    struct vercel_call *call;
-    control_record_fn *done;
-    void *arg;
-};
-
-static void get_end(struct control_op *op, const struct sg_error *e)
-{
-    struct get_op *g = (struct get_op *)op;
-    control_op_remove(g->c, op);
-    if (g->call)
-        vercel_call_cancel(g->call);
-    g->done(g->arg, NULL, e);
-    free(g);
-}
-
-static void on_get(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
-{
-    struct get_op *g = arg;
-    g->call = NULL;
-    struct sg_error own;
-    struct sg_buf record;
-    if (!e) {
-        control_observe(g->c, s);
-        sg_buf_init(&record, CONTROL_RECORD_MAX);
-        control_record_write(s, sg_wall_ms(), &record);
-        if (record.failed) {
-            sg_buf_free(&record);
-            (void)no_memory(&own, SG_FINISHED);
-            e = &own;
-        }
-    }
-    if (e) {
-        get_end(&g->op, e);
-        return;
-    }
-    control_op_remove(g->c, &g->op);
-    g->done(g->arg, &record, NULL);
-    sg_buf_free(&record);
-    free(g);
-}
-
-void control_get(struct control *c, const char *name, control_record_fn *done, void *arg)
-{
-    struct sg_error e;
-    if (control_name_for_lookup(name, &e)) {
-        done(arg, NULL, &e);
-        return;
-    }
-    struct get_op *g = calloc(1, sizeof *g);
-    if (!g) {
-        (void)no_memory(&e, SG_NOT_SENT);
-        done(arg, NULL, &e);
-        return;
-    }
-    *g = (struct get_op){.op.end = get_end, .c = c, .done = done, .arg = arg};
-    control_op_add(c, &g->op);
-    g->call = vercel_get_start(c->vercel, name, false, on_get, g, &e);
-    if (!g->call)
-        get_end(&g->op, &e);
 }

@@ -41,27 +41,65 @@ SG_MUST_CHECK enum sg_code control_create(struct control *c, const json_t *body,
 enum { CONTROL_SESSION_TEXT = 128 };
 SG_MUST_CHECK enum sg_code control_destroy(struct control *c, const char *name,
                                            char session_id[CONTROL_SESSION_TEXT], struct sg_error *e);
-struct control_list_query {
+enum { CONTROL_LIST_TAGS = 5 };
+enum control_sort { CONTROL_BY_CREATED, CONTROL_BY_NAME, CONTROL_BY_STATUS_CHANGED };
+struct control_list_query { /* all borrowed */
     int64_t limit;
-    const char *cursor, *name_prefix, *tag_key, *tag_value;
+    const char *cursor, *name_prefix;
+    struct {
+        const char *key, *value;
+    } tags[CONTROL_LIST_TAGS]; /* all of them */
+    size_t ntags;
+    bool by_status;
+    enum vercel_status status;
+    enum control_sort sort;
+    bool ascending;
+    bool (*given_up)(void *arg); /* asked between calls to the upstream; NULL: never */
+    void *given_up_arg;
 };
-/* *page is {items, next_cursor}. */
+/* *page is {items, next_cursor}.  Where little of what is there is wanted a page may be short, or empty, and have a next
+ * one nevertheless. */
 SG_MUST_CHECK enum sg_code control_list(struct control *c, const struct control_list_query *q, json_t **page,
                                         struct sg_error *e);
 
 /* ---- loop thread; a callback comes exactly once and may run before the function returns ---- */
 
-/* record: the JSON text; the callee may take it out of the buffer.  NULL when e is set. */
-typedef void control_record_fn(void *arg, struct sg_buf *record, const struct sg_error *e);
-void control_get(struct control *c, const char *name, control_record_fn *done, void *arg);
+/* record: the JSON text, which the callee may take out of the buffer; etag: its tag (control/record.h).  Both NULL when e is
+ * set. */
+typedef void control_record_fn(void *arg, struct sg_buf *record, const char *etag, const struct sg_error *e);
+struct control_op;
+/* NULL: done was called already. */
+struct control_op *control_get(struct control *c, const char *name, control_record_fn *done, void *arg);
+/* Answers when the sandbox is as wanted, at once where it cannot become so by itself (stopped, failed, aborted), and else when
+ * wait_ms is over.  All who wait for one sandbox share the looks at it. */
+struct control_wait {
+    int64_t wait_ms;
+    bool for_status; /* else for any change: from what has(arg, etag) knows, or without it from the first look */
+    enum vercel_status status;
+    bool (*has)(void *arg, const char *etag); /* the caller has this state already; NULL: none */
+};
+struct control_op *control_await(struct control *c, const char *name, const struct control_wait *w,
+                                 control_record_fn *done, void *arg);
+/* Nobody waits for the answer any more: done is not called, and the upstream is not asked on. */
+void control_cancel(struct control_op *op);
 
 /* pending: wait_ms was over first; the transition goes on by itself (ten minutes at most), and record is the
  * last one seen, or NULL. */
 typedef void control_move_fn(void *arg, json_t *record, bool pending, const struct sg_error *e);
-/* Until a session runs; waits out a session that is still stopping.  Never creates. */
-void control_resume(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg);
+/* Whether the state of this tag is the one that the caller expects. */
+typedef bool control_fits_fn(void *arg, const char *etag);
+struct control_move {
+    int64_t wait_ms;
+    control_fits_fn *fits; /* called with done's arg once, before anything is changed: PRECONDITION_FAILED; NULL: any is */
+};
+/* Until a session runs; waits out a session that is still stopping.  Never creates.  NOT_RESUMABLE; SNAPSHOT_GONE names
+ * the snapshot.  Where the answer was lost a look tells what became of it.  `resumed` of the record: null where it is not
+ * known whose session it is. */
+void control_resume(struct control *c, const char *name, const struct control_move *how, control_move_fn *done,
+                    void *arg);
 /* Until no session runs; one that is stopped already is a success. */
-void control_stop(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg);
+void control_stop(struct control *c, const char *name, const struct control_move *how, control_move_fn *done,
+                  void *arg);
 
 /* What has to be done in a running session before it is told to stop: begin calls done(done_arg) once when that is
  * over, possibly before it returns NULL; else it returns a ticket that cancel takes back. */

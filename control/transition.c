@@ -14,7 +14,12 @@ struct move {
     struct control_op op;
     struct control *c;
     char *name;
-    bool to_running;       /* resume; else stop */
+    bool to_running; /* resume; else stop */
+    bool asks;       /* the look that is under way, or comes next, resumes */
+    bool checked;    /* its state is the one that the caller expects, or none is expected */
+    bool failed;     /* nobody knows whether the act arrived; why says how it failed */
+    bool gone;       /* the snapshot is: the look is for its name */
+    control_fits_fn *fits;
     bool acted;            /* the upstream was told: what the caller asked for is under way */
     bool overdue;          /* wait_ms is over */
     bool preparing;        /* inside of what begins it */
@@ -24,7 +29,7 @@ struct move {
     char *told;            /* the session that the upstream was asked to stop … */
     bool refused;          /* … and said that it is over, or not known */
     struct sg_error why;   /* its words */
-    int doubts;            /* how often a look showed a running session nevertheless */
+    int doubts;            /* how often a look showed something else nevertheless */
     control_move_fn *done; /* NULL: answered, the rest happens unseen */
     void *arg;
     json_t *record; /* the last one seen */
@@ -56,6 +61,7 @@ static void answer(struct move *m, bool pending, const struct sg_error *e)
 {
     control_move_fn *done = m->done;
     m->done = NULL;
+    control_await_look(m->c, m->name);
     if (!done)
         return;
     json_t *record = e ? NULL : json_incref(m->record);
@@ -110,15 +116,16 @@ static void on_stopped(void *arg, json_t *json, const struct sg_error *e)
     struct move *m = arg;
     m->call = NULL;
     session_cache_forget(m->c->sessions, m->name);
-    /* over already, or somebody else is stopping it: a look tells */
-    if (e && e->code != SG_E_STALE_SESSION && e->code != SG_E_SANDBOX_TRANSITION &&
+    /* over already, somebody else is stopping it, or nobody knows: a look tells */
+    m->failed = e && e->outcome == SG_OUTCOME_UNKNOWN;
+    if (e && !m->failed && e->code != SG_E_STALE_SESSION && e->code != SG_E_SANDBOX_TRANSITION &&
         e->code != SG_E_UPSTREAM_NOT_FOUND) {
         move_end(&m->op, e);
         return;
     }
     m->stopped = !e;
-    m->refused = e && e->code != SG_E_SANDBOX_TRANSITION;
-    if (m->refused)
+    m->refused = e && !m->failed && e->code != SG_E_SANDBOX_TRANSITION;
+    if (e)
         m->why = *e;
     move_look(m);
 }
@@ -133,7 +140,7 @@ static void tell_stop(struct move *m, const char *session_id)
     (void)sg_buf_adds(&path, "/stop");
     free(m->told);
     m->told = strdup(session_id);
-    m->refused = false;
+    m->refused = m->failed = false;
     if (path.failed || !m->told) {
         (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
     } else {
@@ -213,61 +220,154 @@ static void doubt(struct move *m, const struct vercel_sandbox *s)
     }
 }
 
-static void decide(struct move *m, const struct vercel_sandbox *s)
+static void go_on(struct move *m)
 {
-    enum vercel_status status = s->session_status != VERCEL_STATUS_OTHER ? s->session_status : s->status;
+    m->acted = true; /* what was asked for is under way, by whomever */
+    check_overdue(m);
+    look_later(m);
+}
+
+static void decide_stop(struct move *m, const struct vercel_sandbox *s)
+{
+    enum vercel_status status = control_status(s);
     bool running = status == VERCEL_RUNNING;
     bool over = status == VERCEL_STOPPED || status == VERCEL_FAILED || status == VERCEL_ABORTED;
-    if (m->to_running ? running : over || m->stopped || !s->session_id) {
+    if (over || m->stopped || !s->session_id) {
         answer(m, false, NULL);
         move_free(m);
-    } else if (m->refused && running) {
+    } else if (m->failed && running && strcmp(m->told, s->session_id) == 0) {
+        struct sg_error why = m->why;
+        move_end(&m->op, &why);
+    } else if ((m->refused || m->failed) && running) {
         doubt(m, s);
-    } else if (m->to_running || on_its_way(status) || m->acted) {
-        m->acted = true; /* the transition is under way, by whomever */
-        check_overdue(m);
-        look_later(m);
+    } else if (on_its_way(status) || m->acted) {
+        go_on(m);
     } else {
         prepare_stop(m, s);
     }
 }
 
+/* It runs, comes up, still goes down, or did not come up. */
+static void decide_resume(struct move *m, const struct vercel_sandbox *s, bool asked)
+{
+    enum vercel_status status = control_status(s);
+    if (status == VERCEL_RUNNING) {
+        json_t *resumed = m->failed ? json_null() : json_boolean(asked ? s->resumed : m->acted);
+        (void)json_object_set_new(m->record, "resumed", resumed);
+        answer(m, false, NULL);
+        move_free(m);
+    } else if (status == VERCEL_PENDING) {
+        go_on(m);
+    } else if (m->failed) { /* no trace of it */
+        struct sg_error why = m->why;
+        move_end(&m->op, &why);
+    } else if (on_its_way(status)) {
+        m->asks = true;
+        go_on(m);
+    } else if (!asked && !m->acted) {
+        m->asks = true;
+        move_look(m);
+    } else if (status == VERCEL_FAILED || status == VERCEL_ABORTED || ++m->doubts > DOUBTS_MAX) {
+        struct sg_error e;
+        (void)sg_fail(&e, SG_E_SANDBOX_NOT_RUNNING, SG_FINISHED, "its new session did not come up: it is %s",
+                      vercel_status_name(status));
+        move_end(&m->op, &e);
+    } else { /* somebody else stopped it meanwhile */
+        m->asks = true;
+        go_on(m);
+    }
+}
+
+/* A resume found no snapshot, and this is what the sandbox says that it needs. */
+static void tell_gone(struct move *m, const struct vercel_sandbox *s)
+{
+    struct sg_error why = m->why;
+    if (s->current_snapshot_id)
+        (void)sg_fail(&why, SG_E_SNAPSHOT_GONE, SG_NOT_STARTED,
+                      "the snapshot %.100s, which it would be resumed from, no longer exists",
+                      s->current_snapshot_id);
+    why.upstream_status = m->why.upstream_status;
+    memcpy(why.upstream_code, m->why.upstream_code, sizeof why.upstream_code);
+    memcpy(why.upstream_request_id, m->why.upstream_request_id, sizeof why.upstream_request_id);
+    move_end(&m->op, &why);
+}
+
+/* True: it goes on nevertheless. */
+static bool bear(struct move *m, bool asked, const struct sg_error *e)
+{
+    if (m->failed || m->gone)
+        return false;
+    if (e->code == SG_E_SANDBOX_TRANSITION) {
+        m->asks = asked;
+        look_later(m);
+        return true;
+    }
+    m->gone = asked && (e->code == SG_E_SNAPSHOT_GONE || e->code == SG_E_STALE_SESSION);
+    m->failed = asked && e->outcome == SG_OUTCOME_UNKNOWN;
+    if (!m->gone && !m->failed)
+        return false;
+    m->why = *e;
+    if (m->gone)
+        m->why.code = SG_E_SNAPSHOT_GONE;
+    move_look(m); /* a plain one */
+    return true;
+}
+
+static bool fits(struct move *m)
+{
+    char etag[CONTROL_ETAG_LEN + 1];
+    if (m->checked)
+        return true;
+    m->checked = true;
+    return control_record_etag(m->record, etag) && m->fits(m->arg, etag);
+}
+
 static void on_look(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
 {
     struct move *m = arg;
+    bool asked = m->asks;
     m->call = NULL;
-    if (e && e->code == SG_E_SANDBOX_TRANSITION) {
-        look_later(m);
+    m->asks = false;
+    if (e && bear(m, asked, e))
         return;
-    }
-    if (e) {
-        move_end(&m->op, e);
+    if (e) { /* the first error is the one that says what happened */
+        struct sg_error first = m->failed || m->gone ? m->why : *e;
+        move_end(&m->op, &first);
         return;
     }
     control_observe(m->c, s);
     json_t *record = control_record(s, sg_wall_ms());
-    if (!record) {
-        struct sg_error own;
-        (void)sg_fail(&own, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "no memory for the answer");
-        move_end(&m->op, &own);
-        return;
-    }
     json_decref(m->record);
     m->record = record;
-    if (m->to_running)
-        (void)json_object_set_new(record, "resumed", json_boolean(s->resumed));
-    decide(m, s);
+    struct sg_error own;
+    if (!record) {
+        (void)sg_fail(&own, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "no memory for the answer");
+        move_end(&m->op, &own);
+    } else if (!fits(m)) {
+        (void)sg_fail(&own, SG_E_PRECONDITION_FAILED, SG_NOT_STARTED,
+                      "the sandbox is in another state than If-Match says");
+        move_end(&m->op, &own);
+    } else if (m->gone)
+        tell_gone(m, s);
+    else if (m->to_running)
+        decide_resume(m, s, asked);
+    else
+        decide_stop(m, s);
 }
 
 static void move_look(struct move *m)
 {
     struct sg_error e;
-    m->call = vercel_get_start(m->c->vercel, m->name, m->to_running, on_look, m, &e);
-    if (!m->call)
+    m->call = vercel_get_start(m->c->vercel, m->name, m->asks, on_look, m, &e);
+    if (!m->call) {
         move_end(&m->op, &e);
+        return;
+    }
+    m->acted |= m->asks;
+    check_overdue(m);
 }
 
-static void move_start(struct control *c, const char *name, bool to_running, int64_t wait_ms,
+static void move_start(struct control *c, const char *name, bool to_running, const struct control_move *how,
                        control_move_fn *done, void *arg)
 {
     struct sg_error e;
@@ -286,7 +386,9 @@ static void move_start(struct control *c, const char *name, bool to_running, int
         .c = c,
         .name = strdup(name),
         .to_running = to_running,
-        .acted = to_running, /* its first look is the act */
+        .asks = to_running && !how->fits, /* its first look is the act */
+        .checked = !how->fits,
+        .fits = how->fits,
         .done = done,
         .arg = arg,
         .wait = sg_timer_new(c->loop, on_wait_over, m),
@@ -300,16 +402,28 @@ static void move_start(struct control *c, const char *name, bool to_running, int
         move_end(&m->op, &e);
         return;
     }
-    sg_timer_start(m->wait, (uint64_t)wait_ms);
+    sg_timer_start(m->wait, (uint64_t)how->wait_ms);
     move_look(m);
 }
 
-void control_resume(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg)
+void control_resume(struct control *c, const char *name, const struct control_move *how,
+                    control_move_fn *done, void *arg)
 {
-    move_start(c, name, true, wait_ms, done, arg);
+    move_start(c, name, true, how, done, arg);
 }
 
-void control_stop(struct control *c, const char *name, int64_t wait_ms, control_move_fn *done, void *arg)
+void control_stop(struct control *c, const char *name, const struct control_move *how, control_move_fn *done,
+                  void *arg)
 {
-    move_start(c, name, false, wait_ms, done, arg);
+    move_start(c, name, false, how, done, arg);
+}
+
+bool control_resuming(const struct control *c, const char *name)
+{
+    for (const struct control_op *op = c->ops; op; op = op->next) {
+        const struct move *m = (const struct move *)op;
+        if (op->end == move_end && m->to_running && strcmp(m->name, name) == 0)
+            return true;
+    }
+    return false;
 }

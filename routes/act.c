@@ -82,7 +82,8 @@ static bool resume(struct act *a, const struct sg_error *e)
     if (!a->resume || (e->code != SG_E_SANDBOX_NOT_RUNNING && e->code != SG_E_SANDBOX_TRANSITION))
         return false;
     a->resume = false; /* once */
-    control_resume(a->gw->control, a->sandbox, RESUME_MS, on_resumed, a);
+    static const struct control_move how = {.wait_ms = RESUME_MS};
+    control_resume(a->gw->control, a->sandbox, &how, on_resumed, a);
     return true;
 }
 

@@ -47,7 +47,9 @@ struct exchange {
 const char *ex_query(struct exchange *ex, const char *key, size_t *len);
 /* The i-th value of a key that may be given several times; NULL behind the last. */
 const char *ex_query_nth(struct exchange *ex, const char *key, size_t i, size_t *len);
-/* Refuses query keys that are not in `allowed` (NULL-terminated): UNKNOWN_FIELD with "?key" as pointer; also keys
+/* The i-th value whose key begins with prefix and goes on, as *rest tells; NULL behind the last. */
+const char *ex_query_below(struct exchange *ex, const char *prefix, size_t i, const char **rest, size_t *len);
+/* Refuses query keys that are not in `allowed` (NULL-terminated; "tag.*" allows all below "tag."): UNKNOWN_FIELD with "?key" as pointer; also keys
  * given twice, unless they are allowed with a '*' in front ("*include"), and values with NUL, except of "path", which has
  * a code of its own for that (spec_path). */
 SG_MUST_CHECK enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[],

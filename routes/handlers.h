@@ -12,6 +12,8 @@ void route_limits(struct exchange *ex);
 void route_sandbox_create(struct exchange *ex);
 void route_sandbox_list(struct exchange *ex);
 void route_sandbox_get(struct exchange *ex);
+void route_sandbox_patch(struct exchange *ex);
+void route_sandbox_extend(struct exchange *ex);
 void route_sandbox_destroy(struct exchange *ex);
 void route_sandbox_resume(struct exchange *ex);
 void route_sandbox_stop(struct exchange *ex);

@@ -40,6 +40,27 @@ const char *ex_query_nth(struct exchange *ex, const char *key, size_t i, size_t 
     return NULL;
 }
 
+/* "tag.k" is below "tag." */
+static bool is_below(const char *prefix, size_t n, const struct uri_part *key)
+{
+    return key->len > n && memcmp(key->at, prefix, n) == 0 && !memchr(key->at, '\0', key->len);
+}
+
+const char *ex_query_below(struct exchange *ex, const char *prefix, size_t i, const char **rest, size_t *len)
+{
+    const struct uri *u = &request_of(ex)->uri;
+    size_t n = strlen(prefix);
+    for (size_t k = 0; k < u->nquery; k++) {
+        const struct uri_pair *p = &u->query[k];
+        if (!is_below(prefix, n, &p->key) || i-- > 0)
+            continue;
+        *rest = p->key.at + n;
+        *len = p->value.len;
+        return p->value.at;
+    }
+    return NULL;
+}
+
 static enum sg_code fail_query(const char *key, enum sg_code code, const char *detail, struct sg_error *e)
 {
     char pointer[sizeof e->pointer];
@@ -52,11 +73,14 @@ static enum sg_code fail_query(const char *key, enum sg_code code, const char *d
     return sg_fail_field(e, code, pointer, "%s", detail);
 }
 
-/* "*name" as "name" */
+/* "*name" as "name", "name.*" as all below it */
 static bool is_key(const char *allowed, const struct uri_part *key)
 {
     allowed += *allowed == '*';
-    return strlen(allowed) == key->len && memcmp(allowed, key->at, key->len) == 0;
+    size_t n = strlen(allowed);
+    if (n > 1 && strcmp(allowed + n - 2, ".*") == 0)
+        return is_below(allowed, n - 1, key);
+    return n == key->len && memcmp(allowed, key->at, key->len) == 0;
 }
 
 enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[], struct sg_error *e)
@@ -69,7 +93,7 @@ enum sg_code ex_query_only(struct exchange *ex, const char *const allowed[], str
             k++;
         if (!allowed[k])
             return fail_query(key->at, SG_E_UNKNOWN_FIELD, "unknown query parameter", e);
-        if (*allowed[k] != '*' && uri_query(u, allowed[k]) != &u->query[i])
+        if (*allowed[k] != '*' && uri_query(u, key->at) != &u->query[i])
             return fail_query(key->at, SG_E_INVALID_FIELD, "given twice", e);
         if (strcmp(allowed[k], "path") != 0 && memchr(u->query[i].value.at, '\0', u->query[i].value.len))
             return fail_query(key->at, SG_E_INVALID_FIELD, "must not hold NUL", e);

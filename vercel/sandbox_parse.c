@@ -67,6 +67,7 @@ static enum sg_code read_sandbox(const struct sg_jnode *sb, struct vercel_sandbo
     s->cwd = sg_jn_str(sb, "cwd", NULL);
     s->architecture = sg_jn_str(sb, "architecture", NULL);
     s->current_snapshot_id = sg_jn_str(sb, "currentSnapshotId", NULL);
+    s->network_id = sg_jn_str(sb, "networkId", NULL);
     s->session_id = sg_jn_str(sb, "currentSessionId", NULL);
     s->vcpus = sg_jn_int(sb, "vcpus", -1);
     s->memory_mb = sg_jn_int(sb, "memory", -1);
@@ -78,6 +79,7 @@ static enum sg_code read_sandbox(const struct sg_jnode *sb, struct vercel_sandbo
     s->snapshot_expiration_ms = sg_jn_int(sb, "snapshotExpiration", -1);
     const struct sg_jnode *keep = sg_jn_get(sb, "keepLastSnapshots");
     s->keep_count = sg_jn_int(keep, "count", -1);
+    s->keep_expiration_ms = sg_jn_int(keep, "expiration", -1);
     s->keep_delete_evicted = sg_jn_is_bool(sg_jn_get(keep, "deleteEvicted"))
                                  ? (int64_t)sg_jn_bool(keep, "deleteEvicted", false)
                                  : -1;
@@ -85,6 +87,12 @@ static enum sg_code read_sandbox(const struct sg_jnode *sb, struct vercel_sandbo
     s->tags = sg_jn_is(tags, SG_JOBJECT) ? tags : NULL;
     if (s->tags && s->tags->len > VERCEL_TAGS_MAX)
         return bad(e, "has a sandbox with too many tags");
+    const struct sg_jnode *failover = sg_jn_get(sb, "failoverRegions"), *mounts = sg_jn_get(sb, "mounts");
+    s->failover_regions = sg_jn_is(failover, SG_JARRAY) ? failover : NULL;
+    s->mounts = sg_jn_is(mounts, SG_JOBJECT) ? mounts : NULL;
+    if ((s->failover_regions && s->failover_regions->len > VERCEL_REGIONS_MAX) ||
+        (s->mounts && s->mounts->len > VERCEL_MOUNTS_MAX))
+        return bad(e, "has a sandbox with too many regions or mounts");
     s->session_status = VERCEL_STATUS_OTHER;
     s->session_started_at = s->session_timeout_ms = -1;
     return SG_OK;
@@ -100,6 +108,7 @@ static enum sg_code read_session(const struct sg_jnode *session, struct vercel_s
     s->session_id = id;
     s->session_status = vercel_status_of(session);
     s->session_cwd = sg_jn_str(session, "cwd", NULL);
+    s->session_snapshot_id = sg_jn_str(session, "sourceSnapshotId", NULL);
     s->session_started_at = sg_jn_int(session, "startedAt", -1);
     s->session_timeout_ms = sg_jn_int(session, "timeout", -1);
     if (!s->architecture)

@@ -165,7 +165,8 @@ enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query
         sg_buf_addf(&query, "limit=%d", q->limit) && vercel_add_param(&query, "project", c->project_id) &&
         vercel_add_param(&query, "cursor", q->cursor) && vercel_add_param(&query, "sortBy", q->sort_by) &&
         vercel_add_param(&query, "sortOrder", q->sort_order) &&
-        vercel_add_param(&query, "namePrefix", q->name_prefix) && vercel_add_param(&query, "tags", q->tag);
+        vercel_add_param(&query, "namePrefix", q->name_prefix) && vercel_add_param(&query, "tags", q->tag) &&
+              vercel_add_param(&query, "status", q->status);
     const struct vercel_request r = {
         .method = "GET", .path = "/v2/sandboxes", .query = query.data, .idempotent = true};
     enum sg_code code = ok ? vercel_wait_body(c, &r, &answer, &len, e) : vercel_no_memory(e);

@@ -20,7 +20,7 @@ enum vercel_status {
 };
 const char *vercel_status_name(enum vercel_status s);
 
-enum { VERCEL_TAGS_MAX = 64 };
+enum { VERCEL_TAGS_MAX = 64, VERCEL_REGIONS_MAX = 64, VERCEL_MOUNTS_MAX = 64 };
 
 struct vercel_route {
     const char *url, *subdomain;
@@ -31,15 +31,18 @@ struct vercel_route {
  * struct; absent ones are NULL, absent numbers -1. */
 struct vercel_sandbox {
     struct sg_jdoc doc; /* owns the strings below; empty in an entry of a page, which owns them there */
-    const char *name, *region, *image, *runtime, *cwd, *architecture, *current_snapshot_id;
+    const char *name, *region, *image, *runtime, *cwd, *architecture, *current_snapshot_id, *network_id;
     bool persistent, resumed;
     enum vercel_status status;
     int64_t vcpus, memory_mb, timeout_ms, created_at, updated_at, expires_at, status_updated_at;
     int64_t snapshot_expiration_ms, keep_count, keep_delete_evicted /* -1 absent, 0, 1 */;
+    int64_t keep_expiration_ms; /* of the snapshots that are kept, where it is another one */
     const struct sg_jnode *tags; /* object or NULL, borrowed; at most VERCEL_TAGS_MAX members of any type */
+    const struct sg_jnode *failover_regions; /* array or NULL, borrowed; of at most VERCEL_REGIONS_MAX */
+    const struct sg_jnode *mounts;           /* object or NULL, borrowed; of at most VERCEL_MOUNTS_MAX */
     const char *session_id;
     enum vercel_status session_status; /* VERCEL_STATUS_OTHER when the answer had no session */
-    const char *session_cwd;
+    const char *session_cwd, *session_snapshot_id; /* which it began from */
     int64_t session_started_at, session_timeout_ms;
     struct vercel_route *routes;
     size_t nroutes;
@@ -63,8 +66,9 @@ typedef void vercel_get_fn(void *arg, const struct vercel_sandbox *s, const stru
 struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, bool resume,
                                      vercel_get_fn *done, void *arg, struct sg_error *e);
 struct vercel_list_query {
-    int limit;                                                     /* 1..50 */
-    const char *cursor, *sort_by, *sort_order, *name_prefix, *tag; /* tag "key:value"; NULL: not sent */
+    int limit; /* 1..50 */
+    /* tag "key:value"; name_prefix only in the order of names, status only in that of creation; NULL: not sent */
+    const char *cursor, *sort_by, *sort_order, *name_prefix, *tag, *status;
 };
 struct vercel_page {
     struct sg_jdoc doc;           /* owns all strings */

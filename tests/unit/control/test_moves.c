@@ -279,7 +279,7 @@ static void freeing_answers_whoever_waits(void **state)
     struct seen looked = {.want = -1}, moved = {.want = -1};
     up.gets[0].never = up.gets[1].never = true;
     control_session(c, "box", on_session, &looked);
-    control_stop(c, "box", 25000, on_moved, &moved);
+    control_stop(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &moved);
     end(c);
     assert_int_equal(looked.calls, 1);
     assert_int_equal(looked.code, SG_E_DRAINING);
@@ -295,7 +295,7 @@ static void stop_stops_and_reports_C2(void **state)
     struct seen s = {.want = 1};
     up.gets[0] = (struct answer){.session = "sbx_1", .status = VERCEL_RUNNING};
     up.gets[1] = (struct answer){.session = "sbx_1", .status = VERCEL_STOPPED};
-    control_stop(c, "box", 25000, on_moved, &s);
+    control_stop(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
     turn();
     assert_int_equal(s.code, SG_OK);
     assert_false(s.pending);
@@ -354,7 +354,7 @@ static void stop_comes_after_what_is_before_it_P09(void **state)
     for (int at_once = 0; at_once < 2; at_once++) {
         struct control *c = begin_with_before(at_once);
         struct seen s = {.want = 1};
-        control_stop(c, "box", 25000, on_moved, &s);
+        control_stop(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
         for (int i = 0; i < 200 && !before.begun; i++)
             uv_run(sg_loop_uv(up.loop), UV_RUN_ONCE);
         assert_int_equal(before.begun, 1);
@@ -378,7 +378,7 @@ static void a_stop_that_ends_before_takes_its_ticket_back(void **state)
     (void)state;
     struct control *c = begin_with_before(false);
     struct seen s = {.want = -1};
-    control_stop(c, "box", 25000, on_moved, &s);
+    control_stop(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
     for (int i = 0; i < 200 && !before.begun; i++)
         uv_run(sg_loop_uv(up.loop), UV_RUN_ONCE);
     end(c);
@@ -393,7 +393,7 @@ static void stop_of_a_stopped_one_succeeds_C2(void **state)
     struct control *c = begin();
     struct seen s = {.want = 1};
     up.gets[0] = (struct answer){.session = "sbx_1", .status = VERCEL_STOPPED};
-    control_stop(c, "box", 25000, on_moved, &s);
+    control_stop(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
     turn();
     assert_int_equal(s.code, SG_OK);
     assert_int_equal(up.nstops, 0);
@@ -409,7 +409,7 @@ static void stop_survives_somebody_elses_stop_C2(void **state)
     up.stops[0].code = SG_E_STALE_SESSION;
     up.gets[1] = (struct answer){.session = "sbx_1", .status = VERCEL_STOPPING};
     up.gets[2] = (struct answer){.session = "sbx_1", .status = VERCEL_STOPPED};
-    control_stop(c, "box", 25000, on_moved, &s);
+    control_stop(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
     turn();
     assert_int_equal(s.code, SG_OK);
     assert_int_equal(up.nstops, 1);
@@ -424,7 +424,7 @@ static void stop_answers_pending_only_after_telling(void **state)
     struct seen s = {.want = 1};
     up.gets[0] = (struct answer){.session = "sbx_1", .status = VERCEL_RUNNING};
     up.stops[0].never = true;
-    control_stop(c, "box", 0, on_moved, &s);
+    control_stop(c, "box", &(struct control_move){.wait_ms = 0}, on_moved, &s);
     turn();
     assert_int_equal(s.code, SG_OK);
     assert_true(s.pending);
@@ -442,7 +442,7 @@ static void resume_waits_out_a_stop_C2(void **state)
     up.gets[0].code = up.gets[1].code = SG_E_SANDBOX_TRANSITION;
     up.gets[2] = (struct answer){.session = "sbx_2", .status = VERCEL_RUNNING};
     int64_t start = sg_mono_ms();
-    control_resume(c, "box", 25000, on_moved, &s);
+    control_resume(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
     turn();
     assert_true(sg_mono_ms() - start >= 400); /* it paused between looks */
     assert_int_equal(s.code, SG_OK);
@@ -461,7 +461,7 @@ static void resume_never_creates_A4(void **state)
     struct control *c = begin();
     struct seen s = {.want = 1};
     up.gets[0].code = SG_E_SANDBOX_NOT_FOUND;
-    control_resume(c, "box", 25000, on_moved, &s);
+    control_resume(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
     turn();
     assert_int_equal(s.code, SG_E_SANDBOX_NOT_FOUND);
     assert_int_equal(up.ngets, 1);
@@ -474,7 +474,7 @@ static void resume_says_202_when_patience_ends(void **state)
     struct control *c = begin();
     struct seen s = {.want = 1};
     up.gets[0].never = true;
-    control_resume(c, "box", 10, on_moved, &s);
+    control_resume(c, "box", &(struct control_move){.wait_ms = 10}, on_moved, &s);
     turn();
     assert_int_equal(s.code, SG_OK);
     assert_true(s.pending);
