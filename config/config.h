@@ -55,6 +55,12 @@ struct config {
     int64_t unpack_free_bytes;
     int64_t watch_grace_ms;
     int64_t watch_retain_bytes;
+    /* [lifecycle] */
+    int64_t lease_grace_ms;
+    char *keep_alive; /* attached, off */
+    int64_t keep_alive_lead_ms;
+    int64_t keep_alive_step_ms;
+    int64_t keep_alive_max_ms;
     /* [store] */
     char *state_file; /* NULL: in memory */
     int64_t output_keep_ms;

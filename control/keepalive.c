@@ -1,10 +1,10 @@
 #include "control/keepalive.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "control/control.h"
 #include "control/extend_ahead.h"
+#include "store/sandboxes.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -46,40 +46,35 @@ struct keepalive {
 
 /* ---- the wish ---- */
 
-enum sg_code keepalive_check(const json_t *value, const char *base, struct keepalive_wish *out,
-                             struct sg_error *e)
+struct wanted {
+    struct control *c;
+    const char *name;
+    struct keepalive_wish wish;
+};
+
+static enum sg_code wish_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
-    static const char *const fields[] = {"max_ms", NULL};
-    *out = (struct keepalive_wish){0};
-    if (json_is_boolean(value)) {
-        out->mode = json_is_true(value) ? KEEPALIVE_IN_USE : KEEPALIVE_NEVER;
-        return SG_OK;
-    }
-    if (json_is_null(value))
-        return SG_OK;
-    if (!json_is_object(value))
-        return sg_fail_field(e, SG_E_INVALID_FIELD, base, "must be true, false or {max_ms}");
-    out->mode = KEEPALIVE_IN_USE;
-    enum sg_code rc = sg_json_only(value, base, fields, e);
-    return rc ? rc
-              : sg_json_int(value, base, "max_ms", KEEPALIVE_MAX_MIN_MS, KEEPALIVE_MAX_MAX_MS, &out->max_ms,
-                            e);
+    struct wanted *w = arg;
+    struct store_sandbox s;
+    bool found = false;
+    enum sg_code rc = store_sandbox_named(db, w->c->upstream, w->name, &s, &found, e);
+    if (rc || !found)
+        return rc;
+    bool known = s.keep_alive == KEEPALIVE_NEVER || s.keep_alive == KEEPALIVE_IN_USE;
+    w->wish.mode = known ? (enum keepalive_mode)s.keep_alive : KEEPALIVE_UNSAID;
+    w->wish.max_ms = s.keep_alive_max_ms;
+    store_sandbox_clear(&s);
+    return SG_OK;
 }
 
-json_t *keepalive_json(const struct keepalive_wish *w)
-{
-    if (w->mode == KEEPALIVE_UNSAID)
-        return json_null();
-    if (w->mode == KEEPALIVE_NEVER)
-        return json_false();
-    return w->max_ms ? json_pack("{sI}", "max_ms", (json_int_t)w->max_ms) : json_true();
-}
-
+/* What the sandbox was given; without a store the gateway's options. */
 static struct keepalive_wish wish_of(struct control *c, const char *name)
 {
-    (void)c;
-    (void)name;
-    return (struct keepalive_wish){0};
+    struct sg_error e;
+    struct wanted w = {.c = c, .name = name};
+    if (!c->store || store_call(c->store, STORE_READ, wish_fn, &w, &e))
+        return (struct keepalive_wish){0};
+    return w.wish;
 }
 
 /* ---- the sessions that are remembered; under the lock ---- */

@@ -23,7 +23,7 @@ struct keepalive_wish {
 enum { KEEPALIVE_MAX_MIN_MS = 1000 };
 #define KEEPALIVE_MAX_MAX_MS INT64_C(86400000)
 
-/* false, true, null (unsaid) or {max_ms}; `base` is its pointer ("/keep_alive").  Pure. */
+/* false, true, null or absent (NULL: unsaid) or {max_ms}; `base` is its pointer ("/keep_alive").  Pure. */
 SG_MUST_CHECK enum sg_code keepalive_check(const json_t *value, const char *base, struct keepalive_wish *out,
                                            struct sg_error *e);
 /* The same as JSON, a new reference; NULL when out of memory.  Pure. */

@@ -21,6 +21,7 @@ static void stop(struct attach *a)
     if (a->keepalive)
         sg_timer_stop(a->keepalive);
     sg_buf_free(&a->frame);
+    audience_leave(&a->audience);
     input_leave(a);
 }
 
@@ -137,6 +138,16 @@ static bool greet(struct attach *a)
     return attach_send(a, frame_hello(&h));
 }
 
+/* The session is about to end.  The hello comes first. */
+static void on_ending(struct audience_seat *seat, int64_t deadline_ms, const char *reason)
+{
+    struct attach *a = (struct attach *)((char *)seat - offsetof(struct attach, audience));
+    a->ending_ms = deadline_ms;
+    a->ending = reason;
+    if (a->greeted && attach_flush(a))
+        (void)attach_send(a, frame_session_ending(deadline_ms, reason));
+}
+
 static void on_hello(void *arg, const struct sg_wire_process *p)
 {
     struct attach *a = arg;
@@ -157,6 +168,8 @@ static void on_hello(void *arg, const struct sg_wire_process *p)
         ok = attach_send(a, frame_error(&a->early[i]));
     free(a->early);
     a->early = NULL;
+    if (ok && a->ending_ms)
+        ok = attach_send(a, frame_session_ending(a->ending_ms, a->ending));
     if (ok)
         input_greeted(a);
 }
@@ -348,6 +361,8 @@ static void begin(struct attach *a, const struct attach_spec *s)
     struct follower_events ev = {
         .on_hello = on_hello, .on_data = on_data, .on_gap = on_gap, .on_end = on_end};
     struct sg_error e;
+    a->audience.ending = on_ending;
+    audience_enter(a->relay, a->sandbox, a->session.session_id, &a->audience);
     bool ok = input_begin(a, s, &e);
     if (ok)
         a->reader = reader_open(a->relay, &spec, &ev, a, &e);

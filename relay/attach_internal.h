@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "relay/attach.h"
+#include "relay/audience.h"
 #include "relay/crowd.h"
 #include "relay/feed.h"
 #include "relay/frames.h"
@@ -51,6 +52,9 @@ struct attach {
     struct sg_error *early; /* up to ATTACH_EARLY_MAX answers to what the client said before */
     size_t nearly;
     struct sg_wire_process p; /* of the hello */
+    struct audience_seat audience;
+    int64_t ending_ms; /* of the session, told before the hello was; 0: not */
+    const char *ending;
     int64_t slow_ms, keepalive_ms;
     struct sg_timer *slow, *keepalive;
     struct sg_grave grave;

@@ -36,7 +36,7 @@ struct guestlink *relay_guestlink(struct relay *r);
 
 /* What belongs to a process and is found by it (relay/named.h). */
 struct named_table;
-enum relay_named { RELAY_INPUTS, RELAY_CROWDS, RELAY_FEEDS, RELAY_QUIET, RELAY_NAMED_KINDS };
+enum relay_named { RELAY_INPUTS, RELAY_CROWDS, RELAY_FEEDS, RELAY_QUIET, RELAY_AUDIENCES, RELAY_NAMED_KINDS };
 struct named_table *relay_named(struct relay *r, enum relay_named kind);
 
 /* All that read from feeds (relay/feed_impl.h). */

@@ -1,3 +1,4 @@
+#include "relay/audience.h"
 #include "relay/internal.h"
 
 #include "base/crypto.h"
@@ -15,6 +16,7 @@ struct relay {
     struct relay_obj *all;
     struct named_table named[RELAY_NAMED_KINDS];
     struct relay_keeper keeper;
+    struct audience_watch audience_watch;
     struct feeds *feeds;
 };
 
@@ -109,6 +111,16 @@ struct feeds *relay_feeds(struct relay *r)
 struct guestlink *relay_guestlink(struct relay *r)
 {
     return r->guestlink;
+}
+
+void relay_set_audience_watch(struct relay *r, const struct audience_watch *w)
+{
+    r->audience_watch = *w;
+}
+
+const struct audience_watch *relay_audience_watch(const struct relay *r)
+{
+    return &r->audience_watch;
 }
 
 /* ---- the keeper ---- */

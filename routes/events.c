@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "relay/audience.h"
 #include "relay/events.h"
 #include "relay/feed.h"
 #include "relay/frames.h"
@@ -31,6 +32,9 @@ struct events {
     struct sg_timer *slow;       /* runs while the client takes nothing */
     bool greeted, paused, ended; /* ended: the last record was written */
     int64_t wrote_ms;
+    struct audience_seat audience;
+    int64_t ending_ms; /* of the session, told before the hello was; 0: not */
+    const char *ending;
     struct sg_buf record;
 };
 
@@ -42,6 +46,7 @@ static const struct relay_limits *limits(const struct events *v)
 /* Takes everything down but the exchange's answer. */
 static void events_free(struct events *v)
 {
+    audience_leave(&v->audience);
     if (v->reader)
         reader_close(v->reader);
     sg_timer_free(v->tick);
@@ -193,6 +198,16 @@ static void on_shutdown(void *arg)
 
 /* ---- the process's side ---- */
 
+/* The session is about to end.  The hello comes first. */
+static void on_ending(struct audience_seat *seat, int64_t deadline_ms, const char *reason)
+{
+    struct events *v = (struct events *)((char *)seat - offsetof(struct events, audience));
+    v->ending_ms = deadline_ms;
+    v->ending = reason;
+    if (v->greeted && v->out)
+        (void)write_json(v, "session_ending", frame_session_ending(deadline_ms, reason));
+}
+
 static void on_hello(void *arg, const struct sg_wire_process *p)
 {
     struct events *v = arg;
@@ -201,8 +216,8 @@ static void on_hello(void *arg, const struct sg_wire_process *p)
         h.next[s] = v->asked[s] > p->oldest[s] ? v->asked[s] : p->oldest[s];
     v->greeted = true;
     v->at.terminal = p->terminal;
-    if (send_head(v))
-        (void)write_json(v, "hello", frame_hello(&h));
+    if (send_head(v) && write_json(v, "hello", frame_hello(&h)) && v->ending_ms)
+        (void)write_json(v, "session_ending", frame_session_ending(v->ending_ms, v->ending));
 }
 
 static bool on_data(void *arg, int stream, uint64_t offset, const void *data, size_t len)
@@ -274,6 +289,9 @@ static void events_go(struct act *a)
     }
     ex_on_gone(a->ex, on_client_gone, v);
     sg_timer_start(v->tick, HEAD_MS);
+    v->audience.ending = on_ending;
+    audience_leave(&v->audience); /* of another session, before */
+    audience_enter(a->gw->relay, a->sandbox, a->session_id, &v->audience);
 }
 
 /* ---- the question ---- */

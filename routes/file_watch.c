@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "relay/audience.h"
 #include "relay/feed.h"
 #include "relay/frames.h"
 #include "routes/files.h"
@@ -33,6 +34,10 @@ struct file_watch {
     bool synced;    /* the next byte is the first of a line */
     bool told_lost; /* not synced: and that something was lost has been told */
     int64_t wrote_ms;
+    struct audience_seat audience;
+    int64_t ending_ms; /* of the session; 0: not told */
+    const char *ending;
+    bool greeted;
     uint64_t pos; /* of the next byte */
     size_t have;  /* of a line that is not whole */
     char line[SG_WIRE_LINE_MAX];
@@ -47,6 +52,7 @@ static const struct relay_limits *limits(const struct file_watch *v)
 /* Takes everything down but the exchange's answer. */
 static void watch_free(struct file_watch *v)
 {
+    audience_leave(&v->audience);
     if (v->reader)
         reader_close(v->reader);
     sg_timer_free(v->tick);
@@ -155,6 +161,24 @@ static void on_shutdown(void *arg)
     end_with_error(v, &e);
 }
 
+static bool tell_ending(struct file_watch *v)
+{
+    char when[SG_TIME_TEXT];
+    sg_time_format(v->ending_ms, when);
+    return write_record(v, watch_put(&v->record, v->format, &v->at, "session_ending", "deadline", when,
+                                     "reason", v->ending, NULL));
+}
+
+/* The session is about to end.  The hello comes first. */
+static void on_ending(struct audience_seat *seat, int64_t deadline_ms, const char *reason)
+{
+    struct file_watch *v = (struct file_watch *)((char *)seat - offsetof(struct file_watch, audience));
+    v->ending_ms = deadline_ms;
+    v->ending = reason;
+    if (v->greeted)
+        (void)tell_ending(v);
+}
+
 /* The watch is in force. */
 static bool send_head(struct file_watch *v)
 {
@@ -169,8 +193,13 @@ static bool send_head(struct file_watch *v)
     }
     ex_stream_on_shutdown(v->out, on_shutdown);
     sg_timer_start(v->tick, (uint64_t)limits(v)->keepalive_ms / 2);
-    return write_record(v, watch_put(&v->record, v->format, &v->at, "hello", "sandbox", v->act.sandbox,
-                                     "session_id", v->act.session_id, NULL));
+    v->audience.ending = on_ending;
+    audience_enter(v->act.gw->relay, v->act.sandbox, v->act.session_id, &v->audience);
+    if (!write_record(v, watch_put(&v->record, v->format, &v->at, "hello", "sandbox", v->act.sandbox,
+                                   "session_id", v->act.session_id, NULL)))
+        return false;
+    v->greeted = true;
+    return !v->ending_ms || tell_ending(v);
 }
 
 /* Twice in the time within which something has to be said. */
