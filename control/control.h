@@ -22,6 +22,7 @@ struct cleanups;
 struct leases;
 struct names;
 struct keepalive;
+struct sweep;
 
 struct control {
     struct sg_loop *loop;
@@ -33,6 +34,7 @@ struct control {
     struct leases *leases;
     struct names *names; /* the locks that are held (control/names.h) */
     struct keepalive *keepalive;
+    struct sweep *sweep; /* NULL: not begun (control/sweep.h) */
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
     struct session_cache *checked; /* sessions whose image has what is needed (steps.c) */

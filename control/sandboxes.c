@@ -49,6 +49,7 @@ void control_free(struct control *c)
     if (c->jobs)
         jobs_stop(c->jobs);
     jobs_free(c->jobs);
+    free(c->sweep);
     names_free(c->names);
     session_cache_free(c->sessions);
     session_cache_free(c->checked);
@@ -180,29 +181,4 @@ enum sg_code control_create(struct control *c, const json_t *body, json_t **reco
     }
     create_spec_clear(&spec);
     return rc;
-}
-
-/* A sandbox that was made from somebody's snapshot has its evictions off (create_spec.c): its snapshots may be
- * what others start from, so they are not deleted with it. */
-static bool owns_snapshots(const struct vercel_sandbox *s)
-{
-    return s->keep_delete_evicted == 1;
-}
-
-enum sg_code control_destroy(struct control *c, const char *name, char session_id[CONTROL_SESSION_TEXT],
-                             struct sg_error *e)
-{
-    session_id[0] = '\0';
-    if (control_name_for_lookup(name, NULL))
-        return SG_OK; /* cannot exist */
-    struct vercel_sandbox s;
-    enum sg_code rc = vercel_get(c->vercel, name, false, &s, e);
-    if (!rc) {
-        bool orphans = owns_snapshots(&s);
-        (void)snprintf(session_id, CONTROL_SESSION_TEXT, "%s", s.session_id ? s.session_id : "");
-        vercel_sandbox_clear(&s);
-        rc = vercel_delete(c->vercel, name, orphans, e);
-    }
-    session_cache_forget(c->sessions, name);
-    return rc == SG_E_SANDBOX_NOT_FOUND ? SG_OK : rc;
 }

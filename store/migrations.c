@@ -95,6 +95,22 @@ static const char *const steps[] = {
     "CREATE TABLE template_logs ("
     " upstream TEXT NOT NULL, attempt TEXT NOT NULL, first_at BIGINT NOT NULL, end_at BIGINT NOT NULL,"
     " bytes BYTEA NOT NULL, PRIMARY KEY (upstream, attempt, first_at))",
+    /* 27: who needs a snapshot.  kind 0: it is being deleted, until made_at; else see snapshot_names.h. */
+    "CREATE TABLE snapshot_names ("
+    " upstream TEXT NOT NULL, snapshot_id TEXT NOT NULL, kind BIGINT NOT NULL, name TEXT NOT NULL,"
+    " made_at BIGINT NOT NULL, PRIMARY KEY (upstream, snapshot_id, kind, name))",
+    /* 28 */
+    "CREATE INDEX snapshot_names_by_name ON snapshot_names (upstream, kind, name)",
+    /* 29: sandboxes whose superseded snapshots the gateway sweeps.  created_at, swept: see retention.h. */
+    "CREATE TABLE retention ("
+    " upstream TEXT NOT NULL, sandbox TEXT NOT NULL, created_at BIGINT NOT NULL, swept TEXT NOT NULL,"
+    " PRIMARY KEY (upstream, sandbox))",
+    /* 30: snapshots that go when nobody needs them.  sandbox not '': only if that one is no more. */
+    "CREATE TABLE snapshot_releases ("
+    " upstream TEXT NOT NULL, snapshot_id TEXT NOT NULL, sandbox TEXT NOT NULL, created_at BIGINT NOT NULL,"
+    " next_at BIGINT NOT NULL, tries BIGINT NOT NULL, PRIMARY KEY (upstream, snapshot_id))",
+    /* 31 */
+    "CREATE INDEX snapshot_releases_by_time ON snapshot_releases (upstream, next_at)",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 

@@ -190,8 +190,8 @@ enum sg_code vercel_wait_void(struct vercel_client *c, const struct vercel_reque
     return code;
 }
 
-enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool delete_orphan_snapshots,
-                           struct sg_error *e)
+static enum sg_code delete_it(struct vercel_client *c, const char *name, bool delete_orphan_snapshots,
+                              bool again, struct sg_error *e)
 {
     struct sg_buf path, query;
     sg_buf_init(&query, PATH_MAX_BYTES);
@@ -201,7 +201,7 @@ enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool delet
         .method = "DELETE",
         .path = path.data,
         .query = query.data,
-        .idempotent = true,
+        .idempotent = again,
         .timeout_ms = VERCEL_LONG_WAIT_MS,
         .means.on_404 = SG_E_SANDBOX_NOT_FOUND,
     };
@@ -209,6 +209,18 @@ enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool delet
     sg_buf_free(&path);
     sg_buf_free(&query);
     return code;
+}
+
+enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool delete_orphan_snapshots,
+                           struct sg_error *e)
+{
+    return delete_it(c, name, delete_orphan_snapshots, true, e);
+}
+
+enum sg_code vercel_delete_once(struct vercel_client *c, const char *name, bool delete_orphan_snapshots,
+                                struct sg_error *e)
+{
+    return delete_it(c, name, delete_orphan_snapshots, false, e);
 }
 
 enum sg_code vercel_stop(struct vercel_client *c, const char *session_id, struct sg_error *e)

@@ -36,7 +36,7 @@ struct vercel_sandbox {
     enum vercel_status status;
     int64_t vcpus, memory_mb, timeout_ms, created_at, updated_at, expires_at, status_updated_at;
     int64_t snapshot_expiration_ms, keep_count, keep_delete_evicted /* -1 absent, 0, 1 */;
-    int64_t keep_expiration_ms; /* of the snapshots that are kept, where it is another one */
+    int64_t keep_expiration_ms; /* of those that are kept; -1: snapshot_expiration_ms */
     const struct sg_jnode *tags; /* object or NULL, borrowed; at most VERCEL_TAGS_MAX members of any type */
     const struct sg_jnode *failover_regions; /* array or NULL, borrowed; of at most VERCEL_REGIONS_MAX */
     const struct sg_jnode *mounts;           /* object or NULL, borrowed; of at most VERCEL_MOUNTS_MAX */
@@ -85,6 +85,9 @@ SG_MUST_CHECK enum sg_code vercel_list(struct vercel_client *c, const struct ver
 /* DELETE {name}; an absent one is SANDBOX_NOT_FOUND (the caller decides). */
 SG_MUST_CHECK enum sg_code vercel_delete(struct vercel_client *c, const char *name,
                                          bool delete_orphan_snapshots, struct sg_error *e);
+/* The same, sent once: what a lost answer did has to be looked at, for the name may be another's by now. */
+SG_MUST_CHECK enum sg_code vercel_delete_once(struct vercel_client *c, const char *name,
+                                              bool delete_orphan_snapshots, struct sg_error *e);
 /* POST …/{session}/stop, blocking until stopped (10 minutes); stopping a stopped one succeeds. */
 SG_MUST_CHECK enum sg_code vercel_stop(struct vercel_client *c, const char *session_id, struct sg_error *e);
 

@@ -243,3 +243,34 @@ enum sg_code vercel_extend(struct vercel_client *c, const char *session_id, int6
     json_decref(doc);
     return code;
 }
+
+enum sg_code vercel_session_owner(struct vercel_client *c, const char *session_id,
+                                  char name[VERCEL_NAME_TEXT], struct sg_error *e)
+{
+    struct sg_error own;
+    struct sg_buf path;
+    json_t *doc = NULL;
+    if (!e)
+        e = &own;
+    name[0] = '\0';
+    bool ok = id_path(&path, "/v2/sandboxes/sessions/", session_id, "");
+    const struct vercel_request r = {
+        .method = "GET",
+        .path = path.data,
+        .idempotent = true,
+        .means.on_404 = SG_E_SANDBOX_NOT_FOUND,
+    };
+    enum sg_code code = ok ? vercel_wait_json(c, &r, &doc, e) : vercel_no_memory(e);
+    sg_buf_free(&path);
+    if (code == SG_E_STALE_SESSION)
+        code = e->code = SG_E_SANDBOX_NOT_FOUND;
+    if (code == SG_OK) {
+        const char *told = sg_jget_str(json_object_get(doc, "session"), "sourceSandboxName", "");
+        if (*told && strlen(told) < VERCEL_NAME_TEXT)
+            memcpy(name, told, strlen(told) + 1);
+        else
+            code = sg_fail(e, SG_E_SANDBOX_NOT_FOUND, SG_FINISHED, "the session's sandbox is not told");
+    }
+    json_decref(doc);
+    return code;
+}

@@ -87,5 +87,9 @@ SG_MUST_CHECK enum sg_code vercel_session_page_parse(char *text, size_t len, str
 SG_MUST_CHECK enum sg_code vercel_session_list(struct vercel_client *c, const char *sandbox, int limit,
                                                const char *cursor, struct vercel_session_page *out,
                                                struct sg_error *e);
+/* Whose session it is or was.  SANDBOX_NOT_FOUND: nobody's any more (its sandbox was deleted), or it is not told. */
+enum { VERCEL_NAME_TEXT = 129 };
+SG_MUST_CHECK enum sg_code vercel_session_owner(struct vercel_client *c, const char *session_id,
+                                                char name[VERCEL_NAME_TEXT], struct sg_error *e);
 
 #endif
