@@ -1,5 +1,7 @@
 #include "routes/act.h"
 
+#include "control/keepalive.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +118,7 @@ static void on_session(void *arg, const struct control_session *s, const struct 
     const struct relay_session session = {.session_id = s->session_id, .arch = s->arch, .cwd = s->cwd};
     if (a->gw->tails)
         tails_session(a->gw->tails, a->sandbox, &session, s->deadline_ms);
+    keepalive_touch(a->gw->control, a->sandbox, s->session_id, s->deadline_ms);
     a->cached = s->cached;
     a->session_id = strdup(s->session_id);
     a->cwd = strdup(s->cwd);

@@ -18,6 +18,10 @@ void route_sandbox_destroy(struct exchange *ex);
 void route_sandbox_resume(struct exchange *ex);
 void route_sandbox_stop(struct exchange *ex);
 
+void route_lease_put(struct exchange *ex);
+void route_lease_get(struct exchange *ex);
+void route_lease_release(struct exchange *ex);
+
 void route_run(struct exchange *ex);
 
 void route_process_start(struct exchange *ex);

@@ -16,6 +16,10 @@ const struct route routes[] = {
     {"POST",   "/v1/sandboxes/{name}/resume", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_sandbox_resume, AGAIN_SAFE},
     {"POST",   "/v1/sandboxes/{name}/stop",   ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_sandbox_stop, AGAIN_SAFE},
 
+    {"POST",   "/v1/sandboxes/{name}/lease",  ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_lease_put, AGAIN_SAFE},
+    {"GET",    "/v1/sandboxes/{name}/lease",  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_lease_get},
+    {"DELETE", "/v1/sandboxes/{name}/lease",  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_lease_release},
+
     {"POST",   "/v1/sandboxes/{name}/run",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_run, AGAIN_BUILD},
 
     {"POST",   "/v1/sandboxes/{name}/processes",             ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_start, AGAIN_NONCE, ROUTE_LASTS},

@@ -10,6 +10,7 @@
 #include "routes/step_runner.h"
 #include "server/cli.h"
 #include "server/http.h"
+#include "server/serve_lifecycle.h"
 #include "store/store.h"
 
 #include <stdio.h>
@@ -97,7 +98,7 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
     control_set_before_stop(gw->control, &before);
     const struct step_runner steps = step_runner_of(gw);
     control_set_step_runner(gw->control, &steps);
-    return true;
+    return lifecycle_start(gw, in->config);
 }
 
 static bool open_state(struct instance *in, int *exit_code)
@@ -222,6 +223,7 @@ void instance_free(struct instance *in)
     tails_stop(in->gw.tails);
     if (in->gw.relay)
         relay_free(in->gw.relay);
+    lifecycle_free(&in->gw);
     if (in->gw.control)
         control_free(in->gw.control);
     store_close(in->gw.store); /* tells the tails of what was still being saved */
