@@ -1,6 +1,7 @@
 /* Waiting for what becomes of a sandbox: one look after another, shared by all who wait for the same one.  As many wait as there
  * are requests open.  A look counts for those who came before it began. */
 #include "control/control.h"
+#include "control/look.h"
 #include "control/record.h"
 
 #include "base/buf.h"
@@ -32,7 +33,7 @@ struct watch {
     struct watch *next;
     struct control *c;
     char *name;
-    struct vercel_call *call;
+    struct look *look;
     struct sg_timer *timer;
     uint64_t pause_ms;
     struct waiters waiting, ready;
@@ -50,8 +51,8 @@ static void watch_free(struct watch *w)
         at = &(*at)->next;
     if (*at)
         *at = w->next;
-    if (w->call)
-        vercel_call_cancel(w->call);
+    if (w->look)
+        look_cancel(w->look);
     sg_timer_free(w->timer);
     sg_buf_free(&w->record);
     free(w->name);
@@ -185,17 +186,18 @@ static bool is_over(struct waiter *r, enum vercel_status status, const char *eta
     return at_rest(status) || strcmp(r->first, etag) != 0;
 }
 
-static void on_look(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+static void on_look(void *arg, struct vercel_sandbox *s, const struct store_sandbox *known,
+                    const struct sg_error *e)
 {
     struct watch *w = arg;
     struct sg_error own;
-    w->call = NULL;
+    w->look = NULL;
     if (!e) {
         char before[sizeof w->etag];
         memcpy(before, w->etag, sizeof before);
         control_observe(w->c, s);
         sg_buf_reset(&w->record);
-        control_record_write(s, sg_wall_ms(), &w->record, w->etag);
+        control_record_write(s, known, sg_wall_ms(), &w->record, w->etag);
         if (strcmp(before, w->etag) != 0)
             w->pause_ms = LOOK_FIRST_MS;
         if (w->record.failed) {
@@ -220,14 +222,14 @@ static void on_look(void *arg, const struct vercel_sandbox *s, const struct sg_e
     w->pause_ms = w->pause_ms * 3 / 2 < LOOK_MAX_MS ? w->pause_ms * 3 / 2 : LOOK_MAX_MS;
 }
 
-static void look(struct watch *w)
+static void look_now(struct watch *w)
 {
     struct sg_error e;
     struct waiter *r, *next;
     TAILQ_FOREACH(r, &w->waiting, link)
     r->ripe = true;
-    w->call = vercel_get_start(w->c->vercel, w->name, false, on_look, w, &e);
-    if (w->call)
+    w->look = look_start(w->c, w->name, false, on_look, w, &e);
+    if (w->look)
         return;
     for (r = TAILQ_FIRST(&w->waiting); r; r = next) {
         next = TAILQ_NEXT(r, link);
@@ -239,8 +241,8 @@ static void look(struct watch *w)
 static void on_pause_over(void *arg)
 {
     struct watch *w = arg;
-    if (!w->call)
-        look(w);
+    if (!w->look)
+        look_now(w);
 }
 
 static void on_patience_over(void *arg)
@@ -285,7 +287,7 @@ struct control_op *control_await(struct control *c, const char *name, const stru
     TAILQ_INSERT_TAIL(&w->waiting, r, link);
     w->pause_ms = LOOK_FIRST_MS;
     sg_timer_start(r->timer, (uint64_t)want->wait_ms);
-    if (!w->call)
+    if (!w->look)
         sg_timer_start(w->timer, 0);
     return &r->op;
 }
@@ -295,7 +297,7 @@ void control_await_look(struct control *c, const char *name)
     for (struct watch *w = c->watches; w; w = w->next)
         if (strcmp(w->name, name) == 0 && !w->busy) {
             w->pause_ms = LOOK_FIRST_MS;
-            if (!w->call)
+            if (!w->look)
                 sg_timer_start(w->timer, 0);
         }
 }

@@ -1,5 +1,6 @@
 /* The record of one sandbox, as it is now. */
 #include "control/control.h"
+#include "control/look.h"
 #include "control/record.h"
 
 #include "base/buf.h"
@@ -10,7 +11,7 @@
 struct get_op {
     struct control_op op;
     struct control *c;
-    struct vercel_call *call;
+    struct look *look;
     control_record_fn *done;
     void *arg;
 };
@@ -18,8 +19,8 @@ struct get_op {
 static void get_free(struct get_op *g)
 {
     control_op_remove(g->c, &g->op);
-    if (g->call)
-        vercel_call_cancel(g->call);
+    if (g->look)
+        look_cancel(g->look);
     free(g);
 }
 
@@ -33,17 +34,18 @@ static void get_end(struct control_op *op, const struct sg_error *e)
         done(arg, NULL, NULL, e);
 }
 
-static void on_get(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+static void on_look(void *arg, struct vercel_sandbox *s, const struct store_sandbox *known,
+                    const struct sg_error *e)
 {
     struct get_op *g = arg;
     struct sg_error own;
     struct sg_buf record;
     char etag[CONTROL_ETAG_LEN + 1] = "";
-    g->call = NULL;
+    g->look = NULL;
     sg_buf_init(&record, CONTROL_RECORD_MAX);
     if (!e) {
         control_observe(g->c, s);
-        control_record_write(s, sg_wall_ms(), &record, etag);
+        control_record_write(s, known, sg_wall_ms(), &record, etag);
     }
     if (record.failed) {
         (void)sg_fail(&own, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
@@ -71,8 +73,8 @@ struct control_op *control_get(struct control *c, const char *name, control_reco
     }
     *g = (struct get_op){.op.end = get_end, .c = c, .done = done, .arg = arg};
     control_op_add(c, &g->op);
-    g->call = vercel_get_start(c->vercel, name, false, on_get, g, &e);
-    if (g->call)
+    g->look = look_start(c, name, false, on_look, g, &e);
+    if (g->look)
         return &g->op;
     get_end(&g->op, &e);
     return NULL;

@@ -111,21 +111,22 @@ static bool wanted(const struct control_list_query *q, const struct vercel_sandb
 
 /* ---- the page ---- */
 
-static enum sg_code add_item(json_t *items, const struct vercel_sandbox *s, int64_t now, struct sg_error *e)
+static enum sg_code add_item(struct control *c, json_t *items, const struct vercel_sandbox *s,
+                             struct sg_error *e)
 {
-    json_t *r = control_record(s, now);
+    json_t *r = control_record_now(c, s);
     (void)json_object_del(r, "routes"); /* a list does not tell them: absent, not empty */
     return json_array_append_new(items, r) ? no_memory(e, SG_FINISHED) : SG_OK;
 }
 
 /* Takes from one of the upstream's pages; *at is where to go on afterwards. */
-static enum sg_code take(const struct control_list_query *q, const struct vercel_page *page, struct place *at,
-                         json_t *items, bool *last, struct sg_error *e)
+static enum sg_code take(struct control *c, const struct control_list_query *q,
+                         const struct vercel_page *page, struct place *at, json_t *items, bool *last,
+                         struct sg_error *e)
 {
-    int64_t now = sg_wall_ms();
     size_t i = (size_t)at->skip;
     for (; i < page->n && json_array_size(items) < (size_t)q->limit; i++) {
-        enum sg_code rc = wanted(q, &page->items[i]) ? add_item(items, &page->items[i], now, e) : SG_OK;
+        enum sg_code rc = wanted(q, &page->items[i]) ? add_item(c, items, &page->items[i], e) : SG_OK;
         if (rc)
             return rc;
     }
@@ -158,7 +159,7 @@ static enum sg_code collect(struct control *c, const struct control_list_query *
         enum sg_code rc = vercel_list(c->vercel, &p->query, &page, e);
         if (rc)
             return rc;
-        rc = take(q, &page, at, items, last, e);
+        rc = take(c, q, &page, at, items, last, e);
         vercel_page_clear(&page);
         if (rc)
             return rc;

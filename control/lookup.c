@@ -47,7 +47,7 @@ static void lookup_finish(struct lookup *l, const struct control_session *s, con
     lookup_answer(l, s, e);
 }
 
-static void on_lookup(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+static void on_lookup(void *arg, struct vercel_sandbox *s, const struct sg_error *e)
 {
     struct lookup *l = arg;
     l->call = NULL;

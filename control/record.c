@@ -174,10 +174,41 @@ bool control_record_etag(const json_t *record, char etag[CONTROL_ETAG_LEN + 1])
     return true;
 }
 
+/* ---- what only the gateway knows ---- */
+
+static const char *directory(const struct vercel_sandbox *s, const struct store_sandbox *known)
+{
+    if (known && known->working_directory)
+        return known->working_directory;
+    return s->session_cwd ? s->session_cwd : s->cwd;
+}
+
+static const char *init_state(const struct store_sandbox *k)
+{
+    return !k->init ? NULL : k->init_done ? "done" : k->init_fails ? "failed" : "pending";
+}
+
+static const char *start_state(const struct vercel_sandbox *s, const struct store_sandbox *k)
+{
+    if (!k->on_start)
+        return NULL;
+    return k->started && s->session_id && strcmp(k->started, s->session_id) == 0 ? "done" : "pending";
+}
+
+static void add_known(struct sg_buf *o, const struct vercel_sandbox *s, const struct store_sandbox *k)
+{
+    add_number(o, "web_port", k && k->web_port ? k->web_port : -1);
+    add_bool(o, "keep_alive", k && k->keep_alive);
+    add_text(o, "init", k ? init_state(k) : NULL);
+    add_text(o, "on_start", k ? start_state(s, k) : NULL);
+    add_text(o, "template", k ? k->template_name : NULL);
+    add_text(o, "checkpoint", k ? k->checkpoint : NULL);
+}
+
 /* ---- the whole ---- */
 
-void control_record_write(const struct vercel_sandbox *s, int64_t observed_ms, struct sg_buf *o,
-                          char etag[CONTROL_ETAG_LEN + 1])
+void control_record_write(const struct vercel_sandbox *s, const struct store_sandbox *known,
+                          int64_t observed_ms, struct sg_buf *o, char etag[CONTROL_ETAG_LEN + 1])
 {
     size_t start = o->len;
     (void)sg_buf_reserve(o, USUAL_SIZE);
@@ -196,7 +227,7 @@ void control_record_write(const struct vercel_sandbox *s, int64_t observed_ms, s
     add_number(o, "vcpus", s->vcpus);
     add_number(o, "memory_mb", s->memory_mb);
     add_number(o, "timeout_ms", s->timeout_ms);
-    add_text(o, "working_directory", s->session_cwd ? s->session_cwd : s->cwd);
+    add_text(o, "working_directory", directory(s, known));
     add_mounts(o, s->mounts);
     add_moment(o, "created_at", s->created_at);
     add_moment(o, "updated_at", s->updated_at);
@@ -206,6 +237,7 @@ void control_record_write(const struct vercel_sandbox *s, int64_t observed_ms, s
     add_retention(o, s);
     add_text(o, "current_snapshot_id", s->current_snapshot_id);
     add_routes(o, s);
+    add_known(o, s, known);
     add_text(o, "upstream", "default");
     if (etag && !o->failed)
         etag_of(o->data + start, o->len - start, etag);
@@ -213,11 +245,11 @@ void control_record_write(const struct vercel_sandbox *s, int64_t observed_ms, s
     (void)sg_buf_adds(o, "}");
 }
 
-json_t *control_record(const struct vercel_sandbox *s, int64_t observed_ms)
+json_t *control_record(const struct vercel_sandbox *s, const struct store_sandbox *known, int64_t observed_ms)
 {
     struct sg_buf text;
     sg_buf_init(&text, CONTROL_RECORD_MAX);
-    control_record_write(s, observed_ms, &text, NULL);
+    control_record_write(s, known, observed_ms, &text, NULL);
     json_t *o = text.failed ? NULL : json_loadb(text.data, text.len, 0, NULL);
     sg_buf_free(&text);
     return o;

@@ -115,7 +115,7 @@ static enum sg_code existing(struct control *c, const struct create_spec *spec, 
         return rc;
     }
     control_observe(c, &s);
-    json_t *r = control_record(&s, sg_wall_ms());
+    json_t *r = control_record_now(c, &s);
     vercel_sandbox_clear(&s);
     int bad = json_object_set_new(r, "created", json_false());
     bad |= json_object_set_new(r, "ignored", create_spec_ignored(spec));
@@ -130,7 +130,7 @@ static enum sg_code existing(struct control *c, const struct create_spec *spec, 
 static enum sg_code made(struct control *c, struct vercel_sandbox *s, json_t **record, struct sg_error *e)
 {
     control_observe(c, s);
-    *record = control_record(s, sg_wall_ms());
+    *record = control_record_now(c, s);
     vercel_sandbox_clear(s);
     if (!json_object_set_new(*record, "created", json_true()))
         return SG_OK;

@@ -1,5 +1,6 @@
 /* Stop and resume: from wherever the sandbox is to where the caller wants it, within the caller's patience. */
 #include "control/control.h"
+#include "control/look.h"
 #include "control/record.h"
 
 #include "base/buf.h"
@@ -33,7 +34,8 @@ struct move {
     control_move_fn *done; /* NULL: answered, the rest happens unseen */
     void *arg;
     json_t *record; /* the last one seen */
-    struct vercel_call *call;
+    struct look *look;
+    struct vercel_call *call; /* of the stop */
     struct sg_timer *wait, *poll;
     uint64_t poll_ms;
     int64_t deadline; /* monotonic */
@@ -44,6 +46,8 @@ static void move_look(struct move *m);
 static void move_free(struct move *m)
 {
     control_op_remove(m->c, &m->op);
+    if (m->look)
+        look_cancel(m->look);
     if (m->call)
         vercel_call_cancel(m->call);
     if (m->ticket)
@@ -322,11 +326,12 @@ static bool fits(struct move *m)
     return control_record_etag(m->record, etag) && m->fits(m->arg, etag);
 }
 
-static void on_look(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+static void on_look(void *arg, struct vercel_sandbox *s, const struct store_sandbox *known,
+                    const struct sg_error *e)
 {
     struct move *m = arg;
     bool asked = m->asks;
-    m->call = NULL;
+    m->look = NULL;
     m->asks = false;
     if (e && bear(m, asked, e))
         return;
@@ -336,7 +341,7 @@ static void on_look(void *arg, const struct vercel_sandbox *s, const struct sg_e
         return;
     }
     control_observe(m->c, s);
-    json_t *record = control_record(s, sg_wall_ms());
+    json_t *record = control_record(s, known, sg_wall_ms());
     json_decref(m->record);
     m->record = record;
     struct sg_error own;
@@ -358,8 +363,8 @@ static void on_look(void *arg, const struct vercel_sandbox *s, const struct sg_e
 static void move_look(struct move *m)
 {
     struct sg_error e;
-    m->call = vercel_get_start(m->c->vercel, m->name, m->asks, on_look, m, &e);
-    if (!m->call) {
+    m->look = look_start(m->c, m->name, m->asks, on_look, m, &e);
+    if (!m->look) {
         move_end(&m->op, &e);
         return;
     }

@@ -217,7 +217,7 @@ static void sweep_now(struct tails_session *s)
     (void)tails_sweep(s->tails, &s->place, true, left > STOP_MS ? left - AFTER_MS : STOP_MS, NULL);
 }
 
-static void on_look(void *arg, const struct vercel_sandbox *now, const struct sg_error *e)
+static void on_look(void *arg, struct vercel_sandbox *now, const struct sg_error *e)
 {
     struct tails_session *s = arg;
     int64_t deadline = 0;

@@ -61,8 +61,8 @@ SG_MUST_CHECK enum sg_code vercel_create(struct vercel_client *c, json_t *body, 
  * SNAPSHOT_GONE, SANDBOX_TRANSITION … */
 SG_MUST_CHECK enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume,
                                       struct vercel_sandbox *out, struct sg_error *e);
-/* The same on the loop, with the answer borrowed during the callback. */
-typedef void vercel_get_fn(void *arg, const struct vercel_sandbox *s, const struct sg_error *e);
+/* The same on the loop.  The answer lives during the callback, which may take it by zeroing *s. */
+typedef void vercel_get_fn(void *arg, struct vercel_sandbox *s, const struct sg_error *e);
 struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, bool resume,
                                      vercel_get_fn *done, void *arg, struct sg_error *e);
 struct vercel_list_query {

@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NOTHING_KNOWN                                                                                        \
+    "\"web_port\":null,\"keep_alive\":false,\"init\":null,\"on_start\":null,\"template\":null,"              \
+    "\"checkpoint\":null,"
+
 static void check(const char *answer, const char *want)
 {
     struct vercel_sandbox s;
@@ -19,10 +23,10 @@ static void check(const char *answer, const char *want)
     assert_int_equal(vercel_sandbox_parse(strdup(answer), strlen(answer), &s, &e), SG_OK);
     struct sg_buf b;
     sg_buf_init(&b, CONTROL_RECORD_MAX);
-    control_record_write(&s, 1796039000123, &b, etag);
+    control_record_write(&s, NULL, 1796039000123, &b, etag);
     assert_false(b.failed);
     assert_string_equal(b.data, want);
-    json_t *o = control_record(&s, 1796039000123);
+    json_t *o = control_record(&s, NULL, 1796039000123);
     char *dumped = json_dumps(o, JSON_COMPACT);
     assert_string_equal(dumped, want);
     assert_true(control_record_etag(o, same));
@@ -49,21 +53,22 @@ static const char whole[] =
 static void everything_is_told(void **state)
 {
     (void)state;
-    check(whole,
-          "{\"name\":\"t1\",\"status\":\"running\",\"session_id\":\"sbx_1\",\"owner\":\"ci\",\"persistent\":"
-          "false,"
-          "\"image\":\"a/b@sha256:0\",\"runtime\":\"node24\",\"architecture\":\"amd64\",\"region\":\"iad1\","
-          "\"failover_regions\":[\"sfo1\",\"cle1\"],\"network_id\":\"net_1\",\"vcpus\":2,\"memory_mb\":4096,"
-          "\"timeout_ms\":300000,\"working_directory\":\"/vercel\","
-          "\"mounts\":{\"/a\":{\"drive\":\"d\",\"mode\":\"read-write\"},\"/"
-          "b\":{\"drive\":\"e\",\"mode\":\"snapshot\"}},"
-          "\"created_at\":\"2026-11-30T11:43:20.000Z\",\"updated_at\":\"2026-11-30T11:43:20.001Z\","
-          "\"status_changed_at\":null,\"expires_at\":\"2026-11-30T11:48:20.000Z\","
-          "\"tags\":{\"b\":\"x \\\"q\\\" \\u0001\u00fc\",\"a\":\"1\",\"twice\":\"2\"},"
-          "\"snapshots\":{\"keep\":3,\"expire_ms\":0,\"delete_evicted\":true},\"current_snapshot_id\":\"snap_"
-          "1\","
-          "\"routes\":[{\"port\":3000,\"url\":\"https://a.example\"},{\"port\":80,\"url\":null}],"
-          "\"upstream\":\"default\",\"observed_at\":\"2026-11-30T11:43:20.123Z\"}");
+    check(
+        whole,
+        "{\"name\":\"t1\",\"status\":\"running\",\"session_id\":\"sbx_1\",\"owner\":\"ci\",\"persistent\":"
+        "false,"
+        "\"image\":\"a/b@sha256:0\",\"runtime\":\"node24\",\"architecture\":\"amd64\",\"region\":\"iad1\","
+        "\"failover_regions\":[\"sfo1\",\"cle1\"],\"network_id\":\"net_1\",\"vcpus\":2,\"memory_mb\":4096,"
+        "\"timeout_ms\":300000,\"working_directory\":\"/vercel\","
+        "\"mounts\":{\"/a\":{\"drive\":\"d\",\"mode\":\"read-write\"},\"/"
+        "b\":{\"drive\":\"e\",\"mode\":\"snapshot\"}},"
+        "\"created_at\":\"2026-11-30T11:43:20.000Z\",\"updated_at\":\"2026-11-30T11:43:20.001Z\","
+        "\"status_changed_at\":null,\"expires_at\":\"2026-11-30T11:48:20.000Z\","
+        "\"tags\":{\"b\":\"x \\\"q\\\" \\u0001\u00fc\",\"a\":\"1\",\"twice\":\"2\"},"
+        "\"snapshots\":{\"keep\":3,\"expire_ms\":0,\"delete_evicted\":true},\"current_snapshot_id\":\"snap_"
+        "1\","
+        "\"routes\":[{\"port\":3000,\"url\":\"https://a.example\"},{\"port\":80,\"url\":null}]," NOTHING_KNOWN
+        "\"upstream\":\"default\",\"observed_at\":\"2026-11-30T11:43:20.123Z\"}");
 }
 
 static void what_is_not_known_is_null(void **state)
@@ -78,7 +83,7 @@ static void what_is_not_known_is_null(void **state)
         "\"working_directory\":null,\"mounts\":{},\"created_at\":null,\"updated_at\":null,"
         "\"status_changed_at\":null,\"expires_at\":null,\"tags\":{},"
         "\"snapshots\":{\"keep\":null,\"expire_ms\":null,\"delete_evicted\":null},"
-        "\"current_snapshot_id\":null,\"routes\":[],\"upstream\":\"default\","
+        "\"current_snapshot_id\":null,\"routes\":[]," NOTHING_KNOWN "\"upstream\":\"default\","
         "\"observed_at\":\"2026-11-30T11:43:20.123Z\"}");
 }
 
@@ -103,7 +108,7 @@ static void retention_is_the_effective_one_P59(void **state)
                          "{\"sandbox\":{\"name\":\"t\",\"status\":\"stopped\",\"createdAt\":1,%s}}",
                          cases[i].stated);
         assert_int_equal(vercel_sandbox_parse(strdup(text), (size_t)n, &s, NULL), SG_OK);
-        json_t *o = control_record(&s, 1);
+        json_t *o = control_record(&s, NULL, 1);
         char *told = json_dumps(json_object_get(o, "snapshots"), 0);
         assert_string_equal(told, cases[i].told);
         free(told);
@@ -119,7 +124,7 @@ static void the_tag_is_of_the_state(void **state)
     struct vercel_sandbox s;
     char first[CONTROL_ETAG_LEN + 1], tag[CONTROL_ETAG_LEN + 1];
     assert_int_equal(vercel_sandbox_parse(strdup(whole), strlen(whole), &s, NULL), SG_OK);
-    json_t *o = control_record(&s, 1), *later = control_record(&s, 2);
+    json_t *o = control_record(&s, NULL, 1), *later = control_record(&s, NULL, 2);
     assert_true(control_record_etag(o, first));
     static const char *const added[] = {"created", "ignored", "resumed", "next_session"};
     for (size_t i = 0; i < 4; i++)

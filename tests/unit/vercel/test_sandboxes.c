@@ -231,7 +231,7 @@ struct got {
     enum sg_code code;
 };
 
-static void on_get(void *arg, const struct vercel_sandbox *s, const struct sg_error *e)
+static void on_get(void *arg, struct vercel_sandbox *s, const struct sg_error *e)
 {
     struct got *g = arg;
     g->done = true;
