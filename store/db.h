@@ -8,6 +8,12 @@
 
 #include "store/store.h"
 
+enum {
+    DB_PARAMETERS_MAX = 64,
+    DB_COLUMNS_MAX = 64,
+    DB_WHY = 512,
+};
+
 enum db_type { DB_NULL, DB_INT, DB_TEXT, DB_BYTES };
 
 struct db_value {
@@ -21,9 +27,16 @@ struct db_value {
 typedef enum sg_code db_row_fn(void *arg, const struct db_value *columns, size_t n, struct sg_error *e);
 
 struct db_backend {
-    enum sg_code (*open)(const struct store_options *o, struct store_db **out, struct sg_error *e);
+    const char *name;
+    bool one_writer; /* at a time: whoever waits for its turn waits in the gateway, in order */
+    /* Connects, and sets the connection up.  `why` is for the log alone: the database's own words, without secrets. */
+    enum sg_code (*open)(const struct store_options *o, int64_t deadline_ms, struct store_db **out,
+                         char why[DB_WHY], struct sg_error *e);
     void (*close)(struct store_db *db);
+    /* A transaction; or one in which no other connection brings the tables to a version. */
     enum sg_code (*begin)(struct store_db *db, enum store_kind kind, struct sg_error *e);
+    enum sg_code (*begin_migration)(struct store_db *db, struct sg_error *e);
+    /* Outcome UNKNOWN: it may have happened. */
     enum sg_code (*commit)(struct store_db *db, struct sg_error *e);
     void (*rollback)(struct store_db *db);
     enum sg_code (*run)(struct store_db *db, const char *sql, const struct db_value *values, size_t n,
@@ -33,13 +46,15 @@ struct db_backend {
     /* Gives freed room back to the disk, some of it; outside of transactions. */
     void (*tidy)(struct store_db *db);
 };
-extern const struct db_backend sqlite_backend;
+extern const struct db_backend sqlite_backend, postgres_backend;
 
 struct store_db { /* first member of a backend's own */
     const struct db_backend *backend;
-    bool broken; /* of no more use: closed instead of given back */
-    bool untidy; /* much was removed: tidy is called after the commit */
-    int64_t now_ms; /* of this transaction, once somebody asked; 0: nobody did */
+    int64_t deadline_ms; /* monotonic; of what is being done */
+    bool broken;         /* of no more use: closed instead of given back */
+    bool again;          /* nothing happened, and the same may succeed if it is done once more */
+    bool untidy;         /* much was removed: tidy is called after the commit */
+    int64_t now_ms;      /* of this transaction, once somebody asked; 0: nobody did */
 };
 
 /* Runs one statement.  row and changed may be NULL. */

@@ -2,33 +2,49 @@
 #ifndef SG_STORE_INTERNAL_H
 #define SG_STORE_INTERNAL_H
 
+#include "base/crypto.h"
 #include "store/db.h"
 
 #include <pthread.h>
 
 enum {
-    STORE_CONNECTIONS = 3,  /* one for each thread of the queue, one for callers; 1 in memory */
+    STORE_CONNECTIONS = 8,
+    STORE_BUSY_MS = 5000,
     STORE_REOPEN_MS = 1000, /* a database that could not be opened is not tried again sooner */
 };
 
 struct queue;
 
 struct store {
-    char *path; /* NULL: in memory */
+    const struct db_backend *backend;
+    char *path;            /* NULL: in memory, or not SQLite */
+    struct sg_secret *url; /* NULL: SQLite */
     struct store_options options;
     pthread_mutex_t lock; /* guards what follows; never held while the database works */
-    pthread_cond_t given_back;
-    struct store_db *idle[STORE_CONNECTIONS];
+    pthread_cond_t given_back, turn_over;
+    struct store_db **idle;
     int nidle, nopen, max_open;
-    bool migrated;
+    bool opened;   /* once at least */
+    bool migrated; /* what is opened next has its tables */
+    bool writing, opening;
     int64_t closed_until_ms; /* monotonic; 0: it may be opened */
     struct sg_error why;     /* it could not */
     struct queue *queue;
 };
 
-/* A connection, waited for.  Blocks. */
-SG_MUST_CHECK enum sg_code store_take(struct store *s, struct store_db **out, struct sg_error *e);
-void store_give(struct store *s, struct store_db *db);
+/* ---- pool.c: connections, and whose turn it is ---- */
+
+SG_MUST_CHECK bool pool_init(struct store *s);
+void pool_free(struct store *s);
+/* A connection, waited for until deadline_ms (monotonic).  Blocks. */
+SG_MUST_CHECK enum sg_code pool_take(struct store *s, int64_t deadline_ms, struct store_db **out,
+                                     struct sg_error *e);
+void pool_give(struct store *s, struct store_db *db);
+/* To write, where one does at a time. */
+SG_MUST_CHECK enum sg_code pool_turn_take(struct store *s, int64_t deadline_ms, struct sg_error *e);
+void pool_turn_give(struct store *s);
+
+/* ---- store.c ---- */
 
 /* All inside one transaction, or none of it.  *begun (may be NULL): whether there was a transaction at all. */
 struct store_part {

@@ -145,8 +145,8 @@ enum sg_code db_migrate(struct store_db *db, struct sg_error *e)
                     &version, NULL, e);
     if (!rc && version > STEPS)
         rc = sg_fail(e, SG_E_INVALID_FIELD, SG_NOT_SENT,
-                     "the state file was made by a newer version (%lld; this one knows %d)",
-                     (long long)version, STEPS);
+                     "the state was made by a newer version (%lld; this one knows %d)", (long long)version,
+                     STEPS);
     while (!rc && version < STEPS)
         rc = step(db, ++version, e);
     return rc;

@@ -7,16 +7,19 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     STATEMENTS_MAX = 48, /* prepared at a time and connection */
-    BUSY_MS = 5000,
+    BUSY_STEP_US = 3000, /* another process's lock is looked at again so soon */
+    MAKING_TRIES = 100,
     VACUUM_PAGES = 4096, /* given back to the disk at a time */
 };
 
@@ -143,14 +146,12 @@ static int bind_all(sqlite3_stmt *st, const struct db_value *values, size_t n)
     return rc;
 }
 
-enum { COLUMNS_MAX = 32 };
-
 static enum sg_code give_row(sqlite3_stmt *st, db_row_fn *row, void *arg, struct sg_error *e)
 {
-    struct db_value columns[COLUMNS_MAX];
+    struct db_value columns[DB_COLUMNS_MAX];
     int n = sqlite3_column_count(st);
-    if (n > COLUMNS_MAX)
-        n = COLUMNS_MAX;
+    if (n > DB_COLUMNS_MAX)
+        return sg_fail(e, SG_E_INTERNAL, SG_NOT_STARTED, "a row of the state is too wide");
     for (int i = 0; i < n; i++) {
         struct db_value *v = &columns[i];
         *v = (struct db_value){.type = DB_NULL};
@@ -227,6 +228,12 @@ static enum sg_code sqlite_begin(struct store_db *db, enum store_kind kind, stru
     return rc ? explain(d, rc, e) : SG_OK;
 }
 
+/* It is the only one that writes meanwhile. */
+static enum sg_code sqlite_begin_migration(struct store_db *db, struct sg_error *e)
+{
+    return sqlite_begin(db, STORE_DURABLE, e);
+}
+
 static void sqlite_rollback(struct store_db *db)
 {
     struct sqlite_db *d = (struct sqlite_db *)db;
@@ -279,21 +286,36 @@ static bool make_directory(const char *path)
     return made;
 }
 
-/* The file, with a mode of our own from its first moment on.  The database's other files take it over. */
-static enum sg_code make_file(const char *path, struct sg_error *e)
+/* The file, with a mode of our own from its first moment on.  The database's other files take it over.  One that is
+ * there already is not opened: closing it would drop the locks that other connections of this process hold on it
+ * (sqlite.org, "How To Corrupt An SQLite Database File", 2.2). */
+static int make_or_look(const char *path, struct stat *st)
 {
-    int flags = O_RDONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    static pthread_mutex_t making =
+        PTHREAD_MUTEX_INITIALIZER; /* nobody uses what another thread has just made */
+    pthread_mutex_lock(&making);
+    int flags = O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     int fd = open(path, flags, 0600);
-    struct stat st = {0};
     if (fd < 0 && errno == ENOENT && make_directory(path))
         fd = open(path, flags, 0600);
-    int err = fd < 0 || fstat(fd, &st) ? errno : 0;
+    if (fd < 0 && errno != ENOENT && errno != ENOTDIR &&
+        errno != ENAMETOOLONG) /* also where nothing may be made */
+        fd = open(path, O_PATH | O_CLOEXEC);
+    int err = fd < 0 || fstat(fd, st) ? errno : 0;
+    if (fd >= 0)
+        (void)close(fd);
+    pthread_mutex_unlock(&making);
+    return err;
+}
+
+static enum sg_code make_file(const char *path, struct sg_error *e)
+{
+    struct stat st = {0};
+    int err = make_or_look(path, &st);
     if (!err && !S_ISREG(st.st_mode))
         err = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
     if (!err && (st.st_mode & 077) != 0 && st.st_uid == geteuid())
-        (void)fchmod(fd, 0600);
-    if (fd >= 0)
-        (void)close(fd);
+        (void)chmod(path, 0600);
     if (!err)
         return SG_OK;
     bool missing = err == EACCES && access(path, F_OK) != 0;
@@ -304,16 +326,28 @@ static enum sg_code make_file(const char *path, struct sg_error *e)
                    err == EINVAL ? "it is not a regular file" : strerror(err));
 }
 
+/* Another process holds the lock.  SQLite's own handler waits longer and longer, so that whoever waits longest comes
+ * last; this one keeps asking. */
+static int on_busy(void *arg, int count)
+{
+    const struct sqlite_db *d = arg;
+    const struct timespec t = {.tv_nsec = 1000L * (count < 10 ? BUSY_STEP_US / 10 : BUSY_STEP_US)};
+    if (sg_mono_ms() >= d->db.deadline_ms)
+        return 0;
+    (void)nanosleep(&t, NULL);
+    return 1;
+}
+
 static int set_up(struct sqlite_db *d, const struct store_options *o)
 {
     char limit[64];
     (void)snprintf(limit, sizeof limit, "PRAGMA max_page_count=%lld", (long long)o->max_pages);
-    int rc = sqlite3_busy_timeout(d->h, (int)(o->busy_ms > 0 ? o->busy_ms : BUSY_MS));
+    int rc = sqlite3_busy_handler(d->h, on_busy, d);
     static const char *const pragmas[] = {
         "PRAGMA auto_vacuum=INCREMENTAL", /* counts only while the file is empty */
         "PRAGMA journal_mode=WAL",        "PRAGMA synchronous=NORMAL",
         "PRAGMA temp_store=MEMORY",       "PRAGMA journal_size_limit=16777216",
-        "PRAGMA cache_size=-2048",
+        "PRAGMA cache_size=-1024",
     };
     for (size_t i = 0; i < sizeof pragmas / sizeof *pragmas && !rc; i++)
         rc = exec(d, pragmas[i]);
@@ -322,43 +356,60 @@ static int set_up(struct sqlite_db *d, const struct store_options *o)
     return rc;
 }
 
-static enum sg_code sqlite_open(const struct store_options *o, struct store_db **out, struct sg_error *e)
+static int open_handle(struct sqlite_db *d, const struct store_options *o)
+{
+    bool memory = !o->path || !*o->path;
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
+    int rc = sqlite3_open_v2(memory ? ":memory:" : o->path, &d->h,
+                             memory ? flags | SQLITE_OPEN_CREATE : flags, NULL);
+    return rc ? rc : set_up(d, o);
+}
+
+/* Another gateway is making the database: the file is shorter than its first page says, or both want to change its
+ * mode, for which SQLite does not wait. */
+static bool being_made(const struct sqlite_db *d, int rc)
+{
+    return ((rc & 0xff) == SQLITE_BUSY || sqlite3_extended_errcode(d->h) == SQLITE_IOERR_SHORT_READ) &&
+           sg_mono_ms() < d->db.deadline_ms;
+}
+
+static enum sg_code sqlite_open(const struct store_options *o, int64_t deadline_ms, struct store_db **out,
+                                char why[DB_WHY], struct sg_error *e)
 {
     bool memory = !o->path || !*o->path;
     enum sg_code code = memory ? SG_OK : make_file(o->path, e);
+    (void)why; /* the error says all */
     if (code)
         return code;
     struct sqlite_db *d = calloc(1, sizeof *d);
     if (!d)
         return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_STARTED, "no memory for the state");
     d->db.backend = &sqlite_backend;
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE;
-    int rc = sqlite3_open_v2(memory ? ":memory:" : o->path, &d->h,
-                             memory ? flags | SQLITE_OPEN_CREATE : flags, NULL);
-    if (!rc)
-        rc = set_up(d, o);
+    d->db.deadline_ms = deadline_ms;
+    int rc = open_handle(d, o);
+    const struct timespec pause = {.tv_nsec = 10000000};
+    for (int i = 0; i < MAKING_TRIES && rc && being_made(d, rc); i++) {
+        (void)sqlite3_close(d->h);
+        d->h = NULL;
+        (void)nanosleep(&pause, NULL);
+        rc = open_handle(d, o);
+    }
     if (rc) {
         code = explain(d, rc, e);
-    } else {
-        code = sqlite_begin(&d->db, STORE_DURABLE, e);
-        if (!code)
-            code = db_migrate(&d->db, e);
-        if (!code)
-            code = sqlite_commit(&d->db, e);
-        if (code)
-            sqlite_rollback(&d->db);
-    }
-    if (code)
         sqlite_close(&d->db);
-    else
+    } else {
         *out = &d->db;
+    }
     return code;
 }
 
 const struct db_backend sqlite_backend = {
+    .name = "sqlite",
+    .one_writer = true,
     .open = sqlite_open,
     .close = sqlite_close,
     .begin = sqlite_begin,
+    .begin_migration = sqlite_begin_migration,
     .commit = sqlite_commit,
     .rollback = sqlite_rollback,
     .run = sqlite_run,

@@ -8,6 +8,7 @@
 
 #include "store/db.h"
 #include "store/idempotency.h"
+#include "tests/support/any_store.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -18,11 +19,10 @@ static struct store_key_limits limits;
 
 static int open_store(void **state)
 {
-    struct sg_error e;
-    struct store_options o = {0};
     (void)state;
     limits = (struct store_key_limits){.keep_ms = 60000, .silence_ms = 60000};
-    return store_open(&o, &s, &e) != SG_OK;
+    s = any_store_new(NULL);
+    return 0;
 }
 
 static int close_store(void **state)
@@ -322,7 +322,7 @@ static void test_operations_are_found_by_their_principal(void **state)
     sg_buf_free(&l.answer.body);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_runs_and_its_answer_is_replayed, open_store, close_store),
@@ -337,5 +337,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_operations_are_found_by_their_principal, open_store,
                                         close_store),
     };
-    return cmocka_run_group_tests_name("store/idempotency", tests, NULL, NULL);
+    return ANY_STORE_RUN(argc, argv, tests);
 }

@@ -8,6 +8,7 @@
 
 #include "store/leases.h"
 #include "store/locks.h"
+#include "tests/support/any_store.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -20,9 +21,8 @@ static struct store *s;
 static int open_it(void **state)
 {
     (void)state;
-    struct sg_error e;
-    struct store_options o = {0};
-    return store_open(&o, &s, &e) != SG_OK;
+    s = any_store_new(NULL);
+    return 0;
 }
 
 static int close_it(void **state)
@@ -343,7 +343,7 @@ static void test_the_allocation_seen_last_has_the_name(void **state)
     assert_string_equal(DO(FIND, .name = "box").lease.alloc, "b");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, open_it, close_it)
     const struct CMUnitTest tests[] = {
@@ -360,5 +360,5 @@ int main(void)
         T(test_an_intent_does_not_hinder_a_lease),
         T(test_the_allocation_seen_last_has_the_name),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return ANY_STORE_RUN(argc, argv, tests);
 }

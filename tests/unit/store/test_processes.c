@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "store/processes.h"
 #include "store/watches.h"
+#include "tests/support/any_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +20,8 @@ static struct store *s;
 static int open_it(void **state)
 {
     (void)state;
-    struct sg_error e;
-    struct store_options o = {0};
-    return store_open(&o, &s, &e) != SG_OK;
+    s = any_store_new(NULL);
+    return 0;
 }
 
 static int close_it(void **state)
@@ -489,7 +489,7 @@ static void test_watches(void **state)
     assert_int_equal(seen.n, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, open_it, close_it)
     const struct CMUnitTest tests[] = {
@@ -506,5 +506,5 @@ int main(void)
         T(test_above_the_ceiling_the_oldest_go),
         T(test_watches),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return ANY_STORE_RUN(argc, argv, tests);
 }

@@ -8,6 +8,7 @@
 
 #include "store/db.h"
 #include "store/templates.h"
+#include "tests/support/any_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +21,9 @@ static struct store *s;
 
 static int open_store(void **state)
 {
-    struct sg_error e;
-    struct store_options o = {0};
     (void)state;
-    return store_open(&o, &s, &e) != SG_OK;
+    s = any_store_new(NULL);
+    return 0;
 }
 
 static int close_store(void **state)
@@ -328,7 +328,7 @@ static void test_log(void **state)
     sg_buf_free(&bytes);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_templates, open_store, close_store),
@@ -337,5 +337,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sweep, open_store, close_store),
         cmocka_unit_test_setup_teardown(test_log, open_store, close_store),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return ANY_STORE_RUN(argc, argv, tests);
 }

@@ -1,4 +1,4 @@
-/* The store itself: files and modes, transactions, the queue, and what happens when the database cannot be used. */
+/* The store on SQLite: files and modes, and what happens when the file cannot be used. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -174,82 +174,6 @@ static void test_paths_that_cannot_be_right(void **state)
     assert_null(s);
 }
 
-static enum sg_code from_the_future(struct store_db *db, void *arg, struct sg_error *e)
-{
-    (void)arg;
-    return db_run(db, "INSERT INTO schema_migrations (version, applied_at) VALUES (1000, 0)", NULL, 0, NULL,
-                  NULL, NULL, e);
-}
-
-static void test_a_newer_version_is_not_touched(void **state)
-{
-    (void)state;
-    struct sg_error e;
-    struct store *s = open_store(path, NULL, 0);
-    assert_int_equal(store_call(s, STORE_DURABLE, from_the_future, NULL, &e), SG_OK);
-    store_close(s);
-    struct store_options o = {.path = path};
-    s = NULL;
-    assert_int_equal(store_open(&o, &s, &e), SG_E_INVALID_FIELD);
-    assert_non_null(strstr(e.detail, "newer"));
-    assert_null(s);
-}
-
-/* ---- statements ---- */
-
-static enum sg_code on_placed(void *arg, const struct db_value *c, size_t n, struct sg_error *e)
-{
-    (void)e;
-    assert_int_equal(n, 4);
-    assert_string_equal(db_get_text(&c[0]), "two");
-    assert_int_equal(db_get_int(&c[1]), 1);
-    assert_string_equal(db_get_text(&c[2]), "a $1 ?1 in quotes");
-    assert_int_equal(c[3].type, DB_BYTES);
-    assert_memory_equal(c[3].data, "\0\xff", 2);
-    ++*(int *)arg;
-    return SG_OK;
-}
-
-static enum sg_code place(struct store_db *db, void *arg, struct sg_error *e)
-{
-    const struct db_value v[] = {db_int(1), db_text("two"), db_bytes("\0\xff", 2)};
-    return db_run(db, "SELECT $2, $1, 'a $1 ?1 in quotes', $3 WHERE $1 = 1", v, 3, on_placed, arg, NULL, e);
-}
-
-static void test_placeholders_count_by_number(void **state)
-{
-    (void)state;
-    struct sg_error e;
-    int rows = 0;
-    struct store *s = open_store(NULL, NULL, 0);
-    assert_int_equal(store_call(s, STORE_READ, place, &rows, &e), SG_OK);
-    assert_int_equal(store_call(s, STORE_READ, place, &rows, &e), SG_OK); /* prepared already */
-    assert_int_equal(rows, 2);
-    store_close(s);
-}
-
-static enum sg_code add_two_then_fail(struct store_db *db, void *arg, struct sg_error *e)
-{
-    int64_t i = 100;
-    (void)arg;
-    enum sg_code rc = add(db, &i, e);
-    i = 101;
-    if (!rc)
-        rc = add(db, &i, e);
-    return rc ? rc : sg_fail(e, SG_E_OVERLOADED, SG_NOT_STARTED, "thought better of it");
-}
-
-static void test_all_or_nothing(void **state)
-{
-    (void)state;
-    struct sg_error e;
-    struct store *s = open_store(path, NULL, 0);
-    with_table(s);
-    assert_int_equal(store_call(s, STORE_WRITE, add_two_then_fail, NULL, &e), SG_E_OVERLOADED);
-    assert_int_equal(counted(s), 0);
-    store_close(s);
-}
-
 /* ---- the queue ---- */
 
 struct item {
@@ -280,46 +204,6 @@ static void fill(struct item *items, int n, struct sg_loop *loop, int *done)
 }
 
 enum { ITEMS = 500 };
-
-static void test_submitted_work_is_answered_and_one_failure_hurts_nobody(void **state)
-{
-    (void)state;
-    struct sg_loop *loop = sg_loop_new();
-    struct store *s = open_store(path, loop, 0);
-    static struct item items[ITEMS];
-    int done = 0;
-    with_table(s);
-    fill(items, ITEMS, loop, &done);
-    items[250].i = 3; /* taken already */
-    for (int i = 0; i < ITEMS; i++)
-        assert_true(store_submit(s, &items[i].work));
-    sg_loop_run(loop);
-    assert_int_equal(done, ITEMS);
-    for (int i = 0; i < ITEMS; i++)
-        assert_int_equal(items[i].work.code, i == 250 ? SG_E_INTERNAL : SG_OK);
-    assert_int_equal(counted(s), ITEMS - 1);
-    store_close(s);
-    sg_loop_free(loop);
-}
-
-static void test_closing_answers_what_was_submitted(void **state)
-{
-    (void)state;
-    struct sg_loop *loop = sg_loop_new();
-    struct store *s = open_store(path, loop, 0);
-    static struct item items[ITEMS];
-    int done = 0;
-    with_table(s);
-    fill(items, ITEMS, loop, &done);
-    for (int i = 0; i < ITEMS; i++)
-        assert_true(store_submit(s, &items[i].work));
-    store_close(s); /* the loop never ran */
-    assert_int_equal(done, ITEMS);
-    s = open_store(path, NULL, 0);
-    assert_int_equal(counted(s), ITEMS);
-    store_close(s);
-    sg_loop_free(loop);
-}
 
 /* ---- when it cannot be used ---- */
 
@@ -474,67 +358,6 @@ static void test_read_only(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* ---- several at once, and sudden ends ---- */
-
-static void child_adds(int64_t first)
-{
-    struct sg_error e;
-    struct store *s = open_store(path, NULL, 0);
-    for (int64_t i = 0; i < 100; i++)
-        if (add_one(s, first + i, &e))
-            _exit(1);
-    store_close(s);
-    _exit(0);
-}
-
-static void test_two_processes_share_a_file(void **state)
-{
-    (void)state;
-    struct store *s = open_store(path, NULL, 0);
-    with_table(s);
-    pid_t pids[2];
-    for (int i = 0; i < 2; i++) {
-        pids[i] = fork();
-        if (pids[i] == 0)
-            child_adds(i * 1000);
-    }
-    for (int i = 0; i < 2; i++) {
-        int status;
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    }
-    assert_int_equal(counted(s), 200);
-    store_close(s);
-}
-
-static enum sg_code add_and_die(struct store_db *db, void *arg, struct sg_error *e)
-{
-    enum sg_code rc = add(db, arg, e);
-    (void)kill(getpid(), SIGKILL);
-    return rc;
-}
-
-static void test_killed_in_the_middle(void **state)
-{
-    (void)state;
-    pid_t pid = fork();
-    if (pid == 0) {
-        struct sg_error e;
-        int64_t i = 2;
-        struct store *s = open_store(path, NULL, 0);
-        with_table(s);
-        if (add_one(s, 1, &e) || store_call(s, STORE_WRITE, add_and_die, &i, &e))
-            _exit(1);
-        _exit(2);
-    }
-    int status;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status));
-    struct store *s = open_store(path, NULL, 0);
-    assert_int_equal(counted(s), 1); /* what was answered, and nothing else */
-    store_close(s);
-}
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, make_dir, drop_dir)
@@ -542,19 +365,12 @@ int main(void)
         T(test_files_are_private),
         T(test_what_was_written_stays),
         T(test_paths_that_cannot_be_right),
-        T(test_a_newer_version_is_not_touched),
-        T(test_placeholders_count_by_number),
-        T(test_all_or_nothing),
-        T(test_submitted_work_is_answered_and_one_failure_hurts_nobody),
-        T(test_closing_answers_what_was_submitted),
         T(test_locked_by_another_process),
         T(test_the_queue_is_bounded_while_the_database_is_locked),
         T(test_the_end_does_not_wait_for_a_locked_database),
         T(test_full),
         T(test_damaged_and_whole_again),
         T(test_read_only),
-        T(test_two_processes_share_a_file),
-        T(test_killed_in_the_middle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
