@@ -57,7 +57,8 @@ static const char *const steps[] = {
     "CREATE TABLE sandboxes ("
     " upstream TEXT NOT NULL, alloc TEXT NOT NULL, sandbox TEXT NOT NULL, working_directory TEXT,"
     " web_port BIGINT NOT NULL, init TEXT, init_done BIGINT NOT NULL, init_fails BIGINT NOT NULL,"
-    " on_start TEXT, started TEXT, keep_alive BIGINT NOT NULL, keep_alive_max_ms BIGINT NOT NULL, template TEXT, checkpoint TEXT,"
+    " on_start TEXT, started TEXT, keep_alive BIGINT NOT NULL, keep_alive_max_ms BIGINT NOT NULL, template "
+    "TEXT, checkpoint TEXT,"
     " made_at BIGINT NOT NULL,"
     " PRIMARY KEY (upstream, alloc))",
     /* 17 */
