@@ -62,7 +62,11 @@ struct config {
     int64_t keep_alive_step_ms;
     int64_t keep_alive_max_ms;
     /* [store] */
-    char *state_file; /* NULL: in memory */
+    char *state_file;               /* NULL: in memory */
+    struct sg_secret *database_url; /* NULL: state_file counts */
+    char *database_url_file;
+    int64_t connections;
+    int64_t busy_ms;
     int64_t output_keep_ms;
     int64_t output_max_bytes;
     int64_t save_before_ms;

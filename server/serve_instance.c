@@ -104,11 +104,18 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
 static bool open_state(struct instance *in, int *exit_code)
 {
     struct sg_error e;
-    const struct store_options o = {.path = in->config->state_file, .loop = in->gw.loop};
+    const struct config *c = in->config;
+    const struct store_options o = {
+        .path = c->state_file,
+        .url = c->database_url ? sg_secret_bytes(c->database_url) : NULL,
+        .loop = in->gw.loop,
+        .busy_ms = c->busy_ms,
+        .connections = c->connections,
+    };
     if (store_open(&o, &in->gw.store, &e) == SG_OK)
         return true;
     in->gw.store = NULL;
-    cli_say("[store] state_file: %s", e.detail);
+    cli_say("[store] %s: %s", o.url ? "database_url" : "state_file", e.detail);
     *exit_code = e.code == SG_E_OUT_OF_MEMORY ? EX_SOFTWARE : EX_CONFIG;
     return false;
 }

@@ -16,8 +16,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
 from client import Client  # noqa: E402
+from databases import Postgres, Sqlite  # noqa: E402
 from emulator_api import Api  # noqa: E402
 from harness import Emulator, Gateway, shared_base  # noqa: E402
+from pg_server import PgServer  # noqa: E402
 
 
 class Stack:
@@ -136,12 +138,28 @@ def box(api):
     return api.sandbox()
 
 
+@pytest.fixture(scope="session")
+def postgres():
+    """The PostgreSQL of this worker."""
+    with PgServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, tmp_path):
+    """An empty database that gateways of this test share: own_gateway(store=database).  The test runs on each kind."""
+    if request.param == "sqlite":
+        return Sqlite(tmp_path / "database")
+    return Postgres(tmp_path / "database", request.getfixturevalue("postgres"))
+
+
 @pytest.fixture
 def own_gateway(request, tmp_path, emulator):
-    """own_gateway(url=…, token=…, SERVER_WORKERS=2): a gateway for this test alone; must end cleanly."""
+    """own_gateway(url=…, token=…, store=database, SERVER_WORKERS=2): a gateway for this test alone; must end cleanly."""
     made = []
 
-    def make(url=None, token=None, **env):
+    def make(url=None, token=None, store=None, **env):
+        env = {**(store.settings() if store else {}), **env}
         g = Gateway(tmp_path / f"gateway{len(made)}", url or emulator.url, token or emulator.token, env)
         made.append(watched(request, g))
         return g
@@ -163,10 +181,11 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture
 def own(request, tmp_path, emulator):
-    """own(…settings): (gateway, client) for this test alone; what is killed need not end cleanly."""
+    """own(store=database, …settings): (gateway, client) for this test alone; what is killed need not end cleanly."""
     made = []
 
-    def make(**settings):
+    def make(store=None, **settings):
+        settings = {**(store.settings() if store else {}), **settings}
         gateway = watched(request, Gateway(tmp_path / f"gateway{len(made)}", emulator.url, emulator.token, settings))
         made.append((gateway, Client(gateway)))
         return made[-1]

@@ -170,26 +170,24 @@ def test_a_process_that_nobody_follows_is_saved_before_the_deadline(own):
     assert api.output(name, quiet).content == b""
 
 
-def test_a_gateway_that_was_killed_saves_before_the_deadline_all_the_same(own, emulator, tmp_path):
-    """Whoever comes after it finds in the shared file what has to be done."""
-    state = tmp_path / "shared.db"
-    first, api = own(STORE_STATE_FILE=state)
+def test_a_gateway_that_was_killed_saves_before_the_deadline_all_the_same(own, emulator, database):
+    """Whoever comes after it finds in the shared database what has to be done."""
+    first, api = own(store=database)
     box = api.create(timeout_ms=9000)
     name = box["name"]
     pid = api.start(name, shell="echo not lost; exec sleep 600")
     until(lambda: api.output(name, pid).content, "it printed")
     kill(first)
-    second, other = own(STORE_STATE_FILE=state, STORE_SAVE_BEFORE_MS=1500)
+    second, other = own(store=database, STORE_SAVE_BEFORE_MS=1500)
     other.made.append(name)
     until(lambda: other.get(name)["status"] == "stopped", "its time is over")
     assert other.process(name, pid)["state"] == "ended_by_session"
     assert other.output(name, pid).content == b"not lost\n"
 
 
-def test_what_was_saved_survives_kill_and_is_shared_U2(own, tmp_path):
-    state = tmp_path / "shared.db"
-    first, api = own(STORE_STATE_FILE=state)
-    second, other = own(STORE_STATE_FILE=state)
+def test_what_was_saved_survives_kill_and_is_shared_U2(own, database):
+    first, api = own(store=database)
+    second, other = own(store=database)
     box = api.create()
     name, session = box["name"], box["session_id"]
     pid = api.start(name, shell=PROGRAM)
@@ -198,9 +196,10 @@ def test_what_was_saved_survives_kill_and_is_shared_U2(own, tmp_path):
     is_over(api, name, pid, session)
     is_over(other, name, pid, session)
     kill(first)
-    third, last = own(STORE_STATE_FILE=state)
+    third, last = own(store=database)
     is_over(last, name, pid, session)
-    assert oct(state.stat().st_mode & 0o777) == "0o600"
+    if database.kind == "sqlite":
+        assert oct(database.path.stat().st_mode & 0o777) == "0o600"
     last.destroy(name)
     for c in (other, last):
         c.refused("GET", path(name, pid), 404, "sandbox_not_found")
