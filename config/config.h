@@ -70,6 +70,9 @@ struct config {
     int64_t output_keep_ms;
     int64_t output_max_bytes;
     int64_t save_before_ms;
+    int64_t key_keep_ms; /* of requests with an Idempotency-Key */
+    int64_t key_silence_ms;
+    int64_t key_max_bytes;
 };
 
 struct config_override { /* from the command line: "server.listen", "127.0.0.1:0" */

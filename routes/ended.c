@@ -92,7 +92,7 @@ static void close_act(struct act *a, const struct sg_error *e)
     a->ended.fail(a, e);
 }
 
-static json_t *record(const struct stored_process *p)
+json_t *ended_record(const struct stored_process *p)
 {
     char text[SG_TIME_TEXT];
     json_t *o = process_json(&p->p, p->session_id);
@@ -112,7 +112,7 @@ static json_t *records(const struct lookup *l)
     json_t *items = json_array();
     int bad = !items;
     for (size_t i = 0; i < l->n && !bad; i++)
-        bad = json_array_append_new(items, record(&l->all[i]));
+        bad = json_array_append_new(items, ended_record(&l->all[i]));
     json_t *o = bad ? NULL : json_pack("{sOso}", "items", items, "next_cursor", json_null());
     json_decref(items);
     return o;
@@ -246,7 +246,7 @@ static void on_found(struct store_work *w)
     else if (kind == READ_LIST)
         answer_json(l, records(l));
     else if (kind == READ_RECORD)
-        answer_json(l, record(&l->p));
+        answer_json(l, ended_record(&l->p));
     else if (kind == READ_OUTPUT)
         answer_output(l);
     else

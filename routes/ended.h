@@ -33,6 +33,8 @@ void ended_check(struct act *a, void (*go)(struct act *a));
 
 /* The whole stream of events about a saved process.  False: out of memory.  Pure. */
 struct stored_process;
+/* The record of a saved process; NULL: out of memory.  Pure. */
+json_t *ended_record(const struct stored_process *p);
 bool ended_events_write(struct sg_buf *out, const char *sandbox, const struct stored_process *p,
                         enum events_format format, const uint64_t offset[2]);
 enum { ENDED_EVENTS_MAX = 4 * 1024 * 1024 };

@@ -11,6 +11,9 @@
  *
  * An exchange is owned by the server and valid until its answer is complete; a LOOP handler that answers
  * later must watch ex_on_gone.
+ *
+ * A request with an Idempotency-Key goes on when its client leaves, and so does one that was answered 202 because it
+ * lasted: neither ex_on_gone nor ex_is_gone tell of the client then, only of the gateway's end.
  */
 #ifndef SG_ROUTES_EXCHANGE_H
 #define SG_ROUTES_EXCHANGE_H
@@ -40,7 +43,10 @@ struct exchange {
     /* Of a request with an Idempotency-Key: 32 hexadecimal digits that are the same whenever it is run, by whichever
      * gateway; stored before the handler is called.  NULL: without a key.  What has to be found again is named by it. */
     const char *nonce;
-    bool again; /* an earlier run of this nonce may have acted, and nobody knows how far it came */
+    /* An earlier run of this nonce may have acted, and nobody knows how far it came.  A handler that finds out that none
+     * did may clear it: when it then fails with nothing sent or started, the key is as new. */
+    bool again;
+    const char *note; /* with a nonce: what an earlier run, or this one, left by ex_note; "": nothing */
 };
 
 /* Decoded query value; NULL when absent.  len counts NULs, which a value may contain. */
@@ -78,6 +84,17 @@ void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg);
 
 /* The client has left, as far as is known.  Any thread, while the exchange is not answered. */
 bool ex_is_gone(const struct exchange *ex);
+
+/* With a nonce: later runs find this as ex->note (at most 255 bytes of text).  done on the loop, once: it is on the disk;
+ * or e: somebody else runs it now, or the store is away: then nothing may be done whose place the note would tell.  LOOP
+ * handlers, one at a time; the exchange must not be answered before. */
+void ex_note(struct exchange *ex, const char *note, void (*done)(void *arg, const struct sg_error *e),
+             void *arg);
+/* Before the answer, any thread: it holds a credential.  It is given once and kept nowhere; with a key, whoever asks again
+ * is told ALREADY_CREATED with `what` was (its kind and id). */
+void ex_answer_once(struct exchange *ex, const char *what);
+/* Prefer: respond-async. */
+bool ex_prefers_async(struct exchange *ex);
 
 /* ---- streamed answer (loop) ---- */
 

@@ -3,18 +3,16 @@
 #include "auth/tokens.h"
 #include "base/buf.h"
 #include "routes/conditions.h"
-#include "routes/late.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MAX = 64 * 1024 * 1024, LOOK_AGAIN_MS = 500 };
+enum { ANSWER_MAX = 64 * 1024 * 1024 };
 
 static void files_free(struct files_call *f)
 {
     if (f->call)
         fs_call_cancel(f->call);
-    sg_timer_free(f->timer);
     fs_request_free(&f->request);
     act_free(&f->act);
 }
@@ -24,8 +22,6 @@ static void files_fail(struct act *a, const struct sg_error *e)
     struct files_call *f = (struct files_call *)a;
     if (act_settled(a))
         ex_fail(a->ex, e);
-    if (f->late)
-        late_end(f->late, 0, NULL, e);
     files_free(f);
 }
 
@@ -48,8 +44,6 @@ static void answer(struct files_call *f, const struct fs_answer *a)
             else
                 ex_answer_empty(f->act.ex, status);
         }
-        if (f->late)
-            late_end(f->late, status, &out, NULL);
         files_free(f);
     }
     sg_buf_free(&out);
@@ -76,27 +70,6 @@ static void on_reader_gone(void *arg)
     struct sg_error e;
     (void)sg_fail(&e, SG_E_BAD_REQUEST, SG_FINISHED, "the client left");
     files_fail(&f->act, &e);
-}
-
-/* No call is silent for longer than 25 s: the client is told where the answer will be.  Before the act was sent it still
- * needs the exchange. */
-static void on_lasts(void *arg)
-{
-    struct files_call *f = arg;
-    struct exchange *ex = f->act.ex;
-    if (!f->call) {
-        sg_timer_start(f->timer, LOOK_AGAIN_MS);
-        return;
-    }
-    if (!act_settled(&f->act))
-        return;
-    f->late = late_begin(f->act.gw->lates, ex);
-    if (!f->late) {
-        act_watch(&f->act);
-        return;
-    }
-    f->act.ex = NULL;
-    f->act.sandbox = NULL;
 }
 
 /* False: it failed, and f is gone. */
@@ -162,9 +135,5 @@ void files_begin(struct exchange *ex, const struct files_op *op)
     f->op = op;
     f->request = r;
     f->act.resume = resume;
-    f->timer =
-        op->reads ? NULL : sg_timer_new(ex->gw->loop, on_lasts, f); /* without memory the client waits */
-    if (f->timer)
-        sg_timer_start(f->timer, (uint64_t)lates_after_ms(ex->gw->lates));
     act_begin(&f->act);
 }

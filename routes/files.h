@@ -55,8 +55,6 @@ struct files_call {
     const struct files_op *op;
     struct fs_request request;
     struct fs_call *call;
-    struct sg_timer *timer; /* what changes something: until the client is told that it lasts */
-    struct late *late;      /* it was */
 };
 
 /* Keeps what the guest does below the root of the caller's token, if that has one: for every request to it that names a

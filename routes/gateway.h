@@ -21,6 +21,7 @@ struct gateway {
     struct store *store;
     struct tails *tails;
     struct lates *lates; /* routes/late.h */
+    struct keys *keys;   /* routes/idempotency.h */
     struct uploads *uploads;
     _Atomic bool draining;
     unsigned lasting; /* acts that go on though their requests were answered (routes/late.h); loop thread */

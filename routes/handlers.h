@@ -65,6 +65,7 @@ void route_file_utimes(struct exchange *ex);
 void route_file_mktemp(struct exchange *ex);
 void route_file_watch(struct exchange *ex);
 void route_file_operation(struct exchange *ex);
+void route_operation(struct exchange *ex);
 void route_upload_create(struct exchange *ex);
 void route_upload_tell(struct exchange *ex);
 void route_upload_append(struct exchange *ex);

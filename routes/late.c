@@ -1,18 +1,19 @@
 #include "routes/late.h"
 
+#include "auth/tokens.h"
 #include "base/clock.h"
-#include "base/core/file_tag.h"
 #include "base/crypto.h"
-#include "base/json_write.h"
 #include "routes/gateway.h"
 #include "routes/handlers.h"
+#include "routes/idempotency.h"
 #include "routes/spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SANDBOX_NAME = 128 };
+enum { SANDBOX_NAME = 128, PRINCIPAL_TEXT = 64 };
+enum { PLACE_TEXT = sizeof "/v1/sandboxes//files/operations/" + SANDBOX_NAME + LATE_ID_CHARS };
 
 /* A client that waits for the end. */
 struct waiter {
@@ -27,13 +28,12 @@ struct late {
     struct gateway *gw;
     struct late *next; /* by age, the youngest first */
     char id[LATE_ID_CHARS + 1];
-    char sandbox[SANDBOX_NAME + 1];
-    int status; /* 0: under way, or failed */
+    char principal[PRINCIPAL_TEXT]; /* nobody else is told */
+    char sandbox[SANDBOX_NAME + 1]; /* whose files it is about; "": it is about something else */
     bool ended;
     int64_t ended_ms;
-    struct sg_error e;
-    struct sg_buf body;
-    char etag[SG_FILE_TAG_LEN + 3]; /* quoted; empty: none */
+    struct sg_error e;              /* it failed, when its status is 0 */
+    struct store_key_answer answer; /* status 0: under way, or failed */
     struct waiter *waiters;
 };
 
@@ -61,7 +61,8 @@ int64_t lates_after_ms(const struct lates *all)
 
 static void late_free(struct late *l)
 {
-    sg_buf_free(&l->body);
+    sg_buf_free(&l->answer.head);
+    sg_buf_free(&l->answer.body);
     free(l);
 }
 
@@ -77,13 +78,21 @@ void lates_free(struct lates *all)
 
 /* ---- answering ---- */
 
-static void under_way(const struct late *l, struct exchange *ex)
+static void place_of(const char *sandbox, const char *id, char out[PLACE_TEXT])
 {
-    char place[sizeof "/v1/sandboxes//files/operations/" + SANDBOX_NAME + LATE_ID_CHARS];
+    if (sandbox[0])
+        (void)snprintf(out, PLACE_TEXT, "/v1/sandboxes/%s/files/operations/%s", sandbox, id);
+    else
+        (void)snprintf(out, PLACE_TEXT, "/v1/operations/%s", id);
+}
+
+static void under_way(const char *sandbox, const char *id, struct exchange *ex)
+{
+    char place[PLACE_TEXT];
     struct sg_buf out;
-    (void)snprintf(place, sizeof place, "/v1/sandboxes/%s/files/operations/%s", l->sandbox, l->id);
+    place_of(sandbox, id, place);
     sg_buf_init(&out, LATE_BODY_MAX);
-    if (!sg_buf_addf(&out, "{\"operation_id\":\"%s\",\"state\":\"running\"}", l->id)) {
+    if (!sg_buf_addf(&out, "{\"operation_id\":\"%s\",\"state\":\"running\"}", id)) {
         struct sg_error e;
         (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_OUTCOME_UNKNOWN, "no memory for the answer");
         ex_fail(ex, &e);
@@ -94,26 +103,19 @@ static void under_way(const struct late *l, struct exchange *ex)
     sg_buf_free(&out);
 }
 
+void late_tell(const struct late *l, struct exchange *ex)
+{
+    under_way(l->sandbox, l->id, ex);
+}
+
 static void answer(const struct late *l, struct exchange *ex)
 {
-    struct sg_error e = l->e;
-    struct sg_buf copy;
-    sg_buf_init(&copy, LATE_BODY_MAX);
     if (!l->ended)
-        under_way(l, ex);
-    else if (!l->status)
-        ex_fail(ex, &e);
-    else if (!l->body.len) {
-        if (l->etag[0])
-            ex_set_header(ex, "ETag", l->etag);
-        ex_answer_empty(ex, l->status);
-    } else if (sg_buf_add(&copy, l->body.data, l->body.len))
-        ex_answer_json_text(ex, l->status, &copy);
-    else {
-        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
-        ex_fail(ex, &e);
-    }
-    sg_buf_free(&copy);
+        late_tell(l, ex);
+    else if (!l->answer.status)
+        ex_fail(ex, &l->e);
+    else
+        key_answer(ex, &l->answer);
 }
 
 /* ---- waiting ---- */
@@ -203,41 +205,73 @@ static void forget(struct lates *all, bool room)
     }
 }
 
-struct late *late_begin(struct lates *all, struct exchange *ex)
+static const char *principal_of(const struct exchange *ex)
 {
+    return ex->who ? ex->who->id : "";
+}
+
+struct late *late_open(struct lates *all, const struct exchange *ex, bool files, const char *id)
+{
+    const char *sandbox = files ? ex->params[0] : "";
     forget(all, true);
-    struct late *l =
-        all->n < LATES_MAX && strlen(ex->params[0]) <= SANDBOX_NAME ? calloc(1, sizeof *l) : NULL;
-    if (!l || !sg_random_id(l->id, "", LATE_ID_CHARS)) {
+    struct late *l = all->n < LATES_MAX && strlen(sandbox) <= SANDBOX_NAME ? calloc(1, sizeof *l) : NULL;
+    if (!l || (!id && !sg_random_id(l->id, "", LATE_ID_CHARS))) {
         free(l);
         return NULL;
     }
     l->all = all;
     l->gw = ex->gw;
     l->gw->lasting++;
-    sg_buf_init(&l->body, LATE_BODY_MAX);
-    (void)snprintf(l->sandbox, sizeof l->sandbox, "%s", ex->params[0]);
+    sg_buf_init(&l->answer.head, LATE_HEAD_MAX);
+    sg_buf_init(&l->answer.body, LATE_BODY_MAX);
+    if (id)
+        (void)snprintf(l->id, sizeof l->id, "%s", id);
+    (void)snprintf(l->principal, sizeof l->principal, "%s", principal_of(ex));
+    (void)snprintf(l->sandbox, sizeof l->sandbox, "%s", sandbox);
     l->next = all->first;
     all->first = l;
     all->n++;
-    under_way(l, ex);
     return l;
+}
+
+void late_drop(struct late *l)
+{
+    struct late **at = &l->all->first;
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    l->all->n--;
+    l->gw->lasting--;
+    late_free(l);
+}
+
+struct late *late_begin(struct lates *all, struct exchange *ex)
+{
+    struct late *l = late_open(all, ex, true, NULL);
+    if (l)
+        late_tell(l, ex);
+    return l;
+}
+
+void late_header(struct late *l, const char *name, const char *value)
+{
+    (void)sg_buf_addf(&l->answer.head, "%s: %s\n", name, value);
 }
 
 void late_etag(struct late *l, const char *etag)
 {
-    (void)snprintf(l->etag, sizeof l->etag, "%s", etag);
+    late_header(l, "ETag", etag);
 }
 
 void late_end(struct late *l, int status, const struct sg_buf *body, const struct sg_error *e)
 {
-    if (e) {
+    struct store_key_answer *a = &l->answer;
+    if (e)
         l->e = *e;
-    } else if (body && body->len && !sg_buf_add(&l->body, body->data, body->len)) {
+    else if (a->head.failed || (body && body->len && !sg_buf_add(&a->body, body->data, body->len)))
         (void)sg_fail(&l->e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
-    } else {
-        l->status = status;
-    }
+    else
+        a->status = status;
     l->ended = true;
     l->gw->lasting--;
     l->ended_ms = sg_mono_ms();
@@ -249,9 +283,69 @@ void late_end(struct late *l, int status, const struct sg_buf *body, const struc
     }
 }
 
-/* ---- GET …/files/operations/{id} ---- */
+/* ---- GET …/files/operations/{id}, GET /v1/operations/{id} ---- */
 
-void route_file_operation(struct exchange *ex)
+static void not_known(struct exchange *ex)
+{
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_OPERATION_NOT_FOUND, SG_FINISHED, "it is not known here, or no longer");
+    ex_fail(ex, &e);
+}
+
+/* One that was begun elsewhere, or before this gateway was started, and has a key. */
+struct stored {
+    struct exchange *ex; /* NULL: the client left */
+    char sandbox[SANDBOX_NAME + 1], id[STORE_KEY_OPERATION_TEXT];
+};
+
+static void on_stored_gone(void *arg)
+{
+    struct stored *s = arg;
+    struct exchange *ex = s->ex;
+    s->ex = NULL;
+    not_known(ex);
+}
+
+static void on_stored(void *arg, enum store_key_state state, const struct store_key_answer *a,
+                      const struct sg_error *e)
+{
+    struct stored *s = arg;
+    struct exchange *ex = s->ex;
+    struct sg_error own;
+    if (ex)
+        ex_on_gone(ex, NULL, NULL);
+    if (ex && e) {
+        ex_fail(ex, e);
+    } else if (ex && state == STORE_KEY_RUNS) {
+        under_way(s->sandbox, s->id, ex);
+    } else if (ex && state == STORE_KEY_DONE) {
+        key_answer(ex, a);
+    } else if (ex && state == STORE_KEY_ENDED) {
+        (void)sg_fail(&own, SG_E_OPERATION_NOT_FOUND, SG_OUTCOME_UNKNOWN,
+                      "it ended without an answer that was kept: send the request again with its key");
+        ex_fail(ex, &own);
+    } else if (ex) {
+        not_known(ex);
+    }
+    free(s);
+}
+
+static void look_in_store(struct exchange *ex, const char *sandbox, const char *id)
+{
+    struct stored *s = NULL;
+    if (!ex->gw->keys || !ex->who || strlen(id) >= sizeof s->id || strlen(sandbox) >= sizeof s->sandbox ||
+        !(s = calloc(1, sizeof *s))) {
+        not_known(ex);
+        return;
+    }
+    s->ex = ex;
+    (void)snprintf(s->sandbox, sizeof s->sandbox, "%s", sandbox);
+    (void)snprintf(s->id, sizeof s->id, "%s", id);
+    ex_on_gone(ex, on_stored_gone, s);
+    key_operation(ex->gw->keys, ex->who->id, s->id, on_stored, s);
+}
+
+static void operation(struct exchange *ex, const char *sandbox, const char *id)
 {
     static const char *const query[] = {"wait_ms", NULL};
     struct lates *all = ex->gw->lates;
@@ -263,12 +357,21 @@ void route_file_operation(struct exchange *ex)
     }
     forget(all, false);
     struct late *l = all->first;
-    while (l && (strcmp(l->id, ex->params[1]) != 0 || strcmp(l->sandbox, ex->params[0]) != 0))
+    while (l && (strcmp(l->id, id) != 0 || strcmp(l->principal, principal_of(ex)) != 0 ||
+                 (sandbox[0] && strcmp(l->sandbox, sandbox) != 0)))
         l = l->next;
-    if (!l) {
-        (void)sg_fail(&e, SG_E_OPERATION_NOT_FOUND, SG_FINISHED, "it is not known here, or no longer");
-        ex_fail(ex, &e);
-    } else if (l->ended || !wait_ms || !wait_for(l, ex, wait_ms)) {
+    if (!l)
+        look_in_store(ex, sandbox, id);
+    else if (l->ended || !wait_ms || !wait_for(l, ex, wait_ms))
         answer(l, ex);
-    }
+}
+
+void route_file_operation(struct exchange *ex)
+{
+    operation(ex, ex->params[0], ex->params[1]);
+}
+
+void route_operation(struct exchange *ex)
+{
+    operation(ex, "", ex->params[0]);
 }

@@ -3,24 +3,43 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "routes/act.h"
+#include "routes/ended.h"
+#include "routes/idempotency.h"
 #include "routes/process_json.h"
 #include "routes/run_answer.h"
+#include "routes/run_recall.h"
 #include "routes/spec.h"
+
+#include <stdio.h>
+#include <string.h>
 
 struct start {
     struct act act;
     struct spec spec;
+    enum spec_form form;
+    void (*go)(struct act *a);
+    bool noted; /* the session was noted by this run, not by an earlier one */
     struct run *run;
     int64_t began_ms; /* monotonic */
 };
 
 static const char *const start_query[] = {"session", NULL};
 
+static void start_end(struct start *s, const struct sg_error *e)
+{
+    spec_clear(&s->spec);
+    act_fail(&s->act, e);
+}
+
+static bool recalled(struct start *s, const struct sg_error *e);
+
 static void start_fail(struct act *a, const struct sg_error *e)
 {
-    spec_clear(&((struct start *)a)->spec);
-    act_fail(a, e);
+    struct start *s = (struct start *)a;
+    if (!recalled(s, e))
+        start_end(s, e);
 }
 
 static void start_answer(struct start *s, int status, json_t *json)
@@ -44,6 +63,94 @@ static void set_process_location(struct act *a, const char *id)
     sg_buf_free(&b);
 }
 
+/* ---- under an Idempotency-Key ----
+ *
+ * The process has the request's own id, so a start that is sent again in its session finds it.  Which session that is has
+ * to be known before: in another one the id would be free.  So it is noted first; and who finds a note starts nothing
+ * anywhere else. */
+
+/* An earlier run may have started the process, in the session of the note. */
+static bool tied(const struct start *s)
+{
+    const struct exchange *ex = s->act.ex;
+    return ex && ex->nonce && ex->again && ex->note[0] && !s->noted;
+}
+
+static void lost(struct start *s, const char *why)
+{
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_OUTCOME_LOST, SG_OUTCOME_UNKNOWN, "%s", why);
+    start_end(s, &e);
+}
+
+static void on_recalled(void *arg, const struct stored_process *p, const struct sg_error *e)
+{
+    struct start *s = arg;
+    if (e && e->code == SG_E_PROCESS_NOT_FOUND) {
+        lost(s, "the session that this was started in is over, and nothing of it was saved");
+    } else if (e) {
+        struct sg_error own = *e;
+        own.outcome = SG_OUTCOME_UNKNOWN;
+        start_end(s, &own);
+    } else if (s->act.ex) {
+        set_process_location(&s->act, s->spec.id);
+        if (s->form == SPEC_RUN)
+            start_answer(s, 200, run_recalled_json(p, (size_t)s->spec.max_output));
+        else
+            start_answer(s, 201, ended_record(p));
+    } else {
+        start_end(s, NULL);
+    }
+}
+
+static void recall(struct start *s)
+{
+    run_recall(s->act.gw, s->act.sandbox, s->act.ex->note, s->spec.id, on_recalled, s);
+}
+
+static bool session_is_over(const struct sg_error *e)
+{
+    return e->code == SG_E_STALE_SESSION || e->code == SG_E_SANDBOX_NOT_RUNNING ||
+           e->code == SG_E_SANDBOX_NOT_FOUND || e->code == SG_E_UPSTREAM_NOT_FOUND;
+}
+
+/* True: it failed because of what an earlier run did; answered, or what was saved is asked for. */
+static bool recalled(struct start *s, const struct sg_error *e)
+{
+    if (!tied(s))
+        return false;
+    if (e->code == SG_E_PROCESS_ID_CONFLICT)
+        lost(s, "the process of this request was removed, or its start given up");
+    else if (session_is_over(e))
+        recall(s);
+    else
+        return false;
+    return true;
+}
+
+static void on_noted(void *arg, const struct sg_error *e)
+{
+    struct start *s = arg;
+    if (e || !s->act.ex)
+        start_end(s, e);
+    else
+        s->go(&s->act);
+}
+
+static void session_go(struct act *a)
+{
+    struct start *s = (struct start *)a;
+    const struct exchange *ex = a->ex;
+    if (!ex->nonce || strcmp(ex->note, a->session_id) == 0) {
+        s->go(a);
+    } else if (tied(s)) {
+        recall(s);
+    } else {
+        s->noted = true;
+        ex_note(a->ex, a->session_id, on_noted, s);
+    }
+}
+
 /* Checks the request and begins; both routes. */
 static void begin(struct exchange *ex, enum spec_form form, void (*go)(struct act *a))
 {
@@ -53,15 +160,23 @@ static void begin(struct exchange *ex, enum spec_form form, void (*go)(struct ac
         ex_fail(ex, &e);
         return;
     }
-    struct start *s = act_new(ex, sizeof *s, go, start_fail);
+    if (ex->nonce && !json_object_get(ex->body, "id"))
+        key_process_of(ex->nonce, spec.id);
+    struct start *s = act_new(ex, sizeof *s, session_go, start_fail);
     if (!s) {
         spec_clear(&spec);
         return;
     }
     s->spec = spec;
+    s->form = form;
+    s->go = go;
     s->began_ms = sg_mono_ms();
+    if (form == SPEC_RUN && ex_prefers_async(ex)) {
+        s->spec.wait_ms = 0;
+        ex_set_header(ex, "Preference-Applied", "respond-async");
+    }
     spec_set_defaults(&s->spec, form, s->act.gw->retain_bytes, s->act.gw->run_max_output);
-    s->act.resume = spec.resume;
+    s->act.resume = spec.resume && !tied(s); /* what was started is not resumed for its answer */
     act_begin(&s->act);
 }
 

@@ -9,6 +9,8 @@ const struct route routes[] = {
     {"GET",    "/v1/version", ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_version},
     {"GET",    "/v1/limits",  ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_limits},
 
+    {"GET",    "/v1/operations/{id}", ROUTE_LOOP, AUTH_TOKEN, BODY_NONE, route_operation},
+
     {"POST",   "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_create, AGAIN_NONCE},
     {"GET",    "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_list},
     {"GET",    "/v1/sandboxes/{name}",        ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_sandbox_get},

@@ -116,9 +116,8 @@ static void run_upgrade(struct request *r)
     r->route->handler(&r->ex);
 }
 
-static void start(struct request *r)
+void dispatch_run(struct request *r)
 {
-    r->handed_out = true;
     switch (r->route->kind) {
     case ROUTE_WORKER:
         hand_to_worker(r);
@@ -135,7 +134,19 @@ static void start(struct request *r)
     }
 }
 
-static enum MHD_Result final_call(struct request *r)
+static void start(struct request *r)
+{
+    r->handed_out = true;
+    r->keep_error = r->has_key;
+    if (!lasting_begin(r))
+        return;
+    if (r->has_key)
+        keyed_start(r);
+    else
+        dispatch_run(r);
+}
+
+static enum MHD_Result final_call(struct request *r, void **req)
 {
     if (r->phase != PHASE_READY) {
         r->phase = PHASE_READY;
@@ -144,9 +155,9 @@ static enum MHD_Result final_call(struct request *r)
             start(r);
     }
     /* A worker may have filled the answer already; it is ours when its done task ran. */
-    if (!r->on_worker && answered(r))
+    if (!r->on_worker && !r->storing && answered(r))
         return respond_queue(r);
-    return wait_for_answer(r);
+    return r->part_due ? lasting_part(r, req) : wait_for_answer(r);
 }
 
 /* ---- the body ---- */
@@ -262,5 +273,5 @@ enum MHD_Result dispatch_access(void *cls, struct MHD_Connection *mhd, const cha
         return head_call(r, method, version);
     if (*data_len)
         return body_call(r, data, data_len);
-    return final_call(r);
+    return final_call(r, req);
 }

@@ -230,7 +230,7 @@ void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg)
     struct request *r = request_of(ex);
     r->gone_fn = fn;
     r->gone_arg = arg;
-    if (!fn)
+    if (!fn || request_goes_on(r))
         return;
     if (!r->conn || r->conn->peer_gone) {
         r->gone = true;
@@ -238,6 +238,21 @@ void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg)
         return;
     }
     conn_watch(r->conn);
+}
+
+bool ex_prefers_async(struct exchange *ex)
+{
+    static const char async[] = "respond-async";
+    const char *line;
+    for (size_t i = 0; (line = ex_header_line(ex, "Prefer", i)); i++)
+        for (const char *at = line; *at;) {
+            at += strspn(at, ", \t");
+            size_t n = strcspn(at, ",; \t=");
+            if (n == sizeof async - 1 && strncasecmp(at, async, n) == 0)
+                return true;
+            at += strcspn(at, ",");
+        }
+    return false;
 }
 
 void ex_receive(struct exchange *ex, const struct ex_sink *sink, void *arg)

@@ -148,6 +148,8 @@ static enum sg_code decide(struct request *r, const char *method, struct sg_erro
         rc = run_auth(r, e);
     if (!rc)
         rc = check_body(r, e);
+    if (!rc)
+        rc = keyed_check(r, e);
     return rc;
 }
 

@@ -104,10 +104,12 @@ static void on_gone_poll(uv_poll_t *handle, int status, int events)
             struct request *r = c->req;
             if (!r)
                 continue;
-            if (r->on_worker)
-                atomic_store(&r->gone, true);
-            else if (r->stream)
+            if (!r->on_worker && r->stream)
                 stream_gone(r->stream);
+            else if (request_goes_on(r))
+                continue;
+            else if (r->on_worker)
+                atomic_store(&r->gone, true);
             else
                 request_gone(r);
         }
@@ -155,9 +157,10 @@ static void detach(struct request *r, bool complete)
         s->dead = true;
         if (s->on_gone)
             s->on_gone(s->arg);
-    } else if (r->handed_out && r->answer.kind == ANSWER_NONE) {
-        request_gone(r); /* its answer, now or later, ends it */
-        return;
+    } else if (r->handed_out && (r->answer.kind == ANSWER_NONE || r->storing)) {
+        if (!request_goes_on(r))
+            request_gone(r);
+        return; /* its answer, now or later, ends it */
     }
     bury_request(r);
 }
@@ -472,6 +475,7 @@ static void cut_requests(struct http_server *srv)
 {
     for (struct request *r = srv->requests, *next; r; r = next) {
         next = r->next; /* requests die on the grave list only */
+        keyed_stop(r);
         if (r->stream && r->conn)
             stream_gone(r->stream);
         else if (r->handed_out && r->answer.kind == ANSWER_NONE)

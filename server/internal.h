@@ -30,6 +30,10 @@ enum {
     LINGER_MS = 5000,              /* … for at most this long */
     JSON_DEPTH_MAX = 64,
     STREAM_QUEUE_MAX = 4 * 1024 * 1024,
+    REQUEST_NONCE_MAX = 33,
+    REQUEST_NOTE_MAX = 255,
+    REQUEST_CREATED_MAX = 200,
+    ASYNC_MS = 50, /* what is refused up front is refused, also to those who prefer not to wait */
 };
 
 struct conn {
@@ -121,6 +125,24 @@ struct request {
     void *gone_arg;
     atomic_bool gone; /* set by the loop, read by workers */
 
+    /* keyed.c */
+    struct key_run *key; /* NULL: none, or over */
+    char nonce[REQUEST_NONCE_MAX], note[REQUEST_NOTE_MAX + 1];
+    bool once;    /* the answer is not to be kept, only … */
+    char created[REQUEST_CREATED_MAX];
+    bool has_key; /* it came with one */
+    bool asking;  /* the store is asked whether it may run */
+    bool storing; /* it was answered, which is not told before it is kept */
+    bool answered_before;
+
+    /* lasting.c */
+    struct sg_timer *patience; /* of a route that may last; NULL: none */
+    struct late *late;         /* its client was answered 202 */
+    bool part_due;
+    bool keep_error;        /* set before it is handed out */
+    struct sg_error *error; /* what it failed with */
+    char *header_text;      /* copies of the headers, which otherwise die with the connection's request */
+
     const struct ex_sink *sink;
     void *sink_arg;
     bool resume_asked;
@@ -176,12 +198,37 @@ void request_wake(struct request *r);
 void request_due(struct request *r);
 /* Tells the handler that the client left, once. */
 void request_gone(struct request *r);
+/* It goes on when its client leaves. */
+bool request_goes_on(const struct request *r);
 /* Called by whatever filled r->answer. */
 void request_answered(struct request *r);
+
+/* ---- keyed.c: requests with an Idempotency-Key ---- */
+struct key_run;
+/* From the head: whether the header is right and the route takes it. */
+enum sg_code keyed_check(struct request *r, struct sg_error *e);
+/* The whole request is here: asks for it, and runs it (dispatch_run) or answers. */
+void keyed_start(struct request *r);
+/* It was answered.  True: it will be (request_answered), once the answer is kept. */
+bool keyed_hold(struct request *r);
+/* The server stops: nothing is waited for any more. */
+void keyed_stop(struct request *r);
+void keyed_free(struct request *r);
+
+/* ---- lasting.c: no client is kept waiting ---- */
+struct late;
+bool lasting_begin(struct request *r); /* before it is handed out; false: no memory, answered */
+/* Its time is over: parts it from its connection, which is answered 202.  *req: what the library knows. */
+enum MHD_Result lasting_part(struct request *r, void **req);
+/* It was answered, in time or after that. */
+void lasting_end(struct request *r);
+void lasting_free(struct request *r);
 
 /* ---- dispatch.c: what the HTTP library calls ---- */
 enum MHD_Result dispatch_access(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
                                 const char *version, const char *data, size_t *data_len, void **req);
+/* Calls the handler. */
+void dispatch_run(struct request *r);
 
 /* ---- head.c: everything that is decided before the body ---- */
 void head_process(struct request *r, const char *method, const char *version);

@@ -71,6 +71,8 @@ void request_free(struct request *r)
         free(r->extra[i].name);
     if (r->stream)
         stream_free(r->stream);
+    lasting_free(r);
+    keyed_free(r);
     json_decref(r->ex.body);
     sg_buf_free(&r->body);
     free(r->answer.body);
@@ -97,6 +99,11 @@ void request_due(struct request *r)
     r->srv->due = r;
 }
 
+bool request_goes_on(const struct request *r)
+{
+    return r->has_key || r->late;
+}
+
 void request_gone(struct request *r)
 {
     r->gone = true;
@@ -115,6 +122,9 @@ void request_answered(struct request *r)
 {
     if (r->on_worker)
         return; /* its done task comes here again, on the loop */
+    if (keyed_hold(r))
+        return; /* as it does when the answer is kept */
+    lasting_end(r);
     if (!r->srv) {
         request_free(r); /* the server is gone: this was the last hand on it */
     } else if (!r->conn) {

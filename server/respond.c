@@ -15,6 +15,8 @@ enum { STREAM_BLOCK = 64 * 1024, EARLY_MAX = 64 * 1024 };
 void answer_problem(struct request *r, const struct sg_error *e)
 {
     int status = problem_status(e);
+    if (r->keep_error && !r->error && (r->error = malloc(sizeof *r->error)))
+        *r->error = *e;
     char number[24];
     int64_t retry = problem_retry_after(e);
     if (retry >= 0) {

@@ -1,11 +1,13 @@
 #include "server/serve.h"
 
 #include "base/log.h"
+#include "control/jobs.h"
 #include "control/sandboxes.h"
 #include "guestlink/guestlink.h"
 #include "relay/relay.h"
 #include "relay/tails.h"
 #include "routes/gateway.h"
+#include "routes/idempotency.h"
 #include "routes/late.h"
 #include "routes/step_runner.h"
 #include "server/cli.h"
@@ -17,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UPSTREAM_KEY = 260 };
+enum { UPSTREAM_KEY = 260, KEYS_SWEEP_MS = 60000 };
 
 struct instance {
     const struct config *config;
@@ -92,7 +94,16 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
     const struct control_config control = {gw->loop, gw->vercel, gw->store, in->upstream};
     gw->control = control_new(&control);
     gw->lates = lates_new(gw->loop, in->config->keepalive_ms);
-    if (!gw->tails || !gw->control || !gw->lates || !gw->uploads)
+    const struct keys_config keys = {.loop = gw->loop,
+                                     .store = gw->store,
+                                     .upstream = in->upstream,
+                                     .keep_ms = in->config->key_keep_ms,
+                                     .silence_ms = in->config->key_silence_ms,
+                                     .max_bytes = in->config->key_max_bytes};
+    gw->keys = keys_new(&keys);
+    if (!gw->tails || !gw->control || !gw->lates || !gw->uploads || !gw->keys)
+        return false;
+    if (!job_add(control_jobs(gw->control), "keys", KEYS_SWEEP_MS, keys_sweep, gw->keys))
         return false;
     const struct control_before_stop before = {save_before_stop, stop_waiting, gw->tails};
     control_set_before_stop(gw->control, &before);
@@ -239,6 +250,7 @@ void instance_free(struct instance *in)
     if (in->gw.guestlink)
         guestlink_free(in->gw.guestlink);
     lates_free(in->gw.lates); /* acts under way told their end */
+    keys_free(in->gw.keys);
     if (in->gw.vercel)
         vercel_client_free(in->gw.vercel);
     token_table_free(in->tokens);

@@ -23,6 +23,8 @@ struct harness {
     struct http_server *server;
     struct gateway gw;
     pthread_t thread;
+    void (*at_end)(void *arg);
+    void *at_end_arg;
 };
 
 /* The token table is not the subject here: one good token, one expired. */
@@ -82,8 +84,16 @@ void harness_stop(struct harness *h)
     sg_loop_stop(h->loop);
     pthread_join(h->thread, NULL);
     http_server_free(h->server);
+    if (h->at_end)
+        h->at_end(h->at_end_arg);
     sg_loop_free(h->loop);
     free(h);
+}
+
+void harness_at_end(struct harness *h, void (*fn)(void *arg), void *arg)
+{
+    h->at_end = fn;
+    h->at_end_arg = arg;
 }
 
 struct gateway *harness_gateway(struct harness *h)

@@ -19,6 +19,8 @@ struct harness;
 struct harness *harness_start(const struct http_server_config *cfg, const struct route *list, size_t count);
 /* Asserts that nothing is left behind. */
 void harness_stop(struct harness *h);
+/* fn(arg) at the end, when the server is gone and its loop is not. */
+void harness_at_end(struct harness *h, void (*fn)(void *arg), void *arg);
 struct gateway *harness_gateway(struct harness *h);
 int harness_port(struct harness *h);
 /* Runs fn(arg) on the loop and waits for it. */
