@@ -215,10 +215,8 @@ static enum sg_code adopt_locked(struct control *c, const char *name, char alloc
         return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
     rc = vercel_update(c->vercel, name, body, &after, e);
     json_decref(body);
-    if (!rc) {
-        control_observe(c, &after);
-        vercel_sandbox_clear(&after);
-    }
+    if (!rc)
+        vercel_sandbox_clear(&after); /* which tells no session */
     return rc;
 }
 

@@ -1,0 +1,242 @@
+"""C4: a sandbox with a lease goes when the lease is released or not renewed, whatever becomes of gateways meanwhile; what
+cannot be taken away at once is remembered (A11).  Gateways of these tests share one store file."""
+import concurrent.futures
+import secrets
+import signal
+import time
+
+import pytest
+
+from emulator_api import Api
+from harness import until
+
+
+@pytest.fixture
+def shared(own, tmp_path):
+    """shared(…settings): a further gateway and its client on the store of this test; leases run out at once."""
+    def make(**settings):
+        return own(STORE_STATE_FILE=tmp_path / "shared.db", **{"LIFECYCLE_LEASE_GRACE_MS": 0, **settings})
+    return make
+
+
+def new_name():
+    return "l-" + secrets.token_hex(8)
+
+
+def lease(api, name, ttl_ms, status=200):
+    return api.ok("POST", f"/v1/sandboxes/{name}/lease", status, json={"ttl_ms": ttl_ms}).json()
+
+
+def is_gone(api, name):
+    return api.call("GET", f"/v1/sandboxes/{name}").status_code == 404
+
+
+def until_gone(api, name):
+    until(lambda: is_gone(api, name), f"{name} is destroyed")
+
+
+def deletes(entries, name):
+    """Deletions that the emulator did, or is about to answer."""
+    return [e for e in entries if e["method"] == "DELETE" and e["path"].endswith("/" + name)
+            and (e["status"] is None or 200 <= e["status"] < 300)]
+
+
+def kill(gateway):
+    gateway.end(signal.SIGKILL)
+
+
+def behind(emulator):
+    """The emulator's own API for the gateways' project."""
+    return Api(emulator, "prj_local")
+
+
+def test_not_renewed_destroyed_once_C4(shared, emulator):
+    gateway, api = shared()
+    name = api.sandbox()
+    with emulator.calls() as calls:
+        told = lease(api, name, 1500)
+        assert told["sandbox"] == name and told["ttl_ms"] == 1500 and 1000 < told["left_ms"] <= 1500
+        assert told["expires_at"].endswith("Z")
+        assert api.ok("GET", f"/v1/sandboxes/{name}/lease").json()["ttl_ms"] == 1500
+        until_gone(api, name)
+    assert len(deletes(calls.entries, name)) == 1
+    api.refused("GET", f"/v1/sandboxes/{name}/lease", 404, "lease_not_found")
+    assert api.refused("POST", f"/v1/sandboxes/{name}/lease", 404, "sandbox_not_found", json={"ttl_ms": 1500})
+
+
+def test_renewed_it_stays_and_costs_no_call_C4(shared, emulator):
+    gateway, api = shared()
+    name = api.sandbox()
+    lease(api, name, 2000)
+    with emulator.calls() as calls:
+        for _ in range(12):
+            assert lease(api, name, 2000)["left_ms"] > 1000
+            time.sleep(0.3)
+    assert len(calls) == 0, calls.seen()
+    assert not is_gone(api, name)
+
+
+def test_released_twice_C4(shared, emulator):
+    gateway, api = shared()
+    name = api.sandbox()
+    lease(api, name, 60000)
+    with emulator.calls() as calls:
+        api.ok("DELETE", f"/v1/sandboxes/{name}/lease", 204)
+        assert is_gone(api, name)
+        api.refused("DELETE", f"/v1/sandboxes/{name}/lease", 404, "lease_not_found")
+    assert len(deletes(calls.entries, name)) == 1
+
+
+def test_released_by_several_at_once_C4(shared, emulator):
+    (_, one), (_, two) = shared(), shared()
+    name = one.sandbox()
+    lease(one, name, 60000)
+    with emulator.calls() as calls, concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda i: (one, two)[i % 2].call("DELETE", f"/v1/sandboxes/{name}/lease").status_code, range(6)))
+    assert sorted(answers) == [204] + 5 * [404]
+    assert len(deletes(calls.entries, name)) == 1
+
+
+def test_what_is_refused_costs_no_call(shared, emulator):
+    gateway, api = shared()
+    name = api.sandbox()
+    with emulator.calls() as calls:
+        for body, pointer in (({}, "/ttl_ms"), ({"ttl_ms": 999}, "/ttl_ms"), ({"ttl_ms": 604800001}, "/ttl_ms"),
+                              ({"ttl_ms": "1"}, "/ttl_ms")):
+            assert api.refused("POST", f"/v1/sandboxes/{name}/lease", 422, "invalid_field", json=body)["pointer"] == pointer
+        api.refused("POST", f"/v1/sandboxes/{name}/lease", 422, "unknown_field", json={"ttl_ms": 1000, "x": 1})
+        api.refused("GET", f"/v1/sandboxes/{name}/lease", 404, "lease_not_found")
+        api.refused("DELETE", f"/v1/sandboxes/{name}/lease", 404, "lease_not_found")
+        api.refused("POST", "/v1/sandboxes/sessions/lease", 404, "sandbox_not_found", json={"ttl_ms": 1000})
+    assert len(calls) == 0
+    assert not is_gone(api, name)
+
+
+def test_killed_and_started_again_grace_then_destroyed_once_C4(shared, emulator):
+    gateway, api = shared()
+    name, kept = api.sandbox(), api.sandbox()
+    lease(api, name, 1000)
+    lease(api, kept, 1000)
+    kill(gateway)
+    time.sleep(1.5)  # both run out while nobody is there
+    with emulator.calls() as calls:
+        began = time.monotonic()
+        gateway, api = shared(LIFECYCLE_LEASE_GRACE_MS=3000)
+        assert api.ok("GET", f"/v1/sandboxes/{name}/lease").json()["left_ms"] == 0
+        assert lease(api, kept, 60000)["left_ms"] > 50000, "within the grace it is renewed"
+        assert not is_gone(api, name)
+        until_gone(api, name)
+        assert time.monotonic() - began >= 3
+        assert not is_gone(api, kept)
+    assert len(deletes(calls.entries, name)) == 1
+    api.made = [kept]
+
+
+def test_two_gateways_on_one_store_destroy_once_C4(shared, emulator):
+    (_, one), (_, two) = shared(), shared()
+    names = [one.sandbox() for _ in range(3)]
+    with emulator.calls() as calls:
+        for i, name in enumerate(names):
+            lease((one, two)[i % 2], name, 1500)
+        lease(two, names[0], 60000)  # each renews what the other made
+        for name in names[1:]:
+            until_gone(one, name)
+            assert is_gone(two, name)
+    for name in names[1:]:
+        assert len(deletes(calls.entries, name)) == 1
+    assert not is_gone(one, names[0])
+    assert one.ok("GET", f"/v1/sandboxes/{names[0]}/lease").json()["ttl_ms"] == 60000
+
+
+def test_a_namesake_survives_C4(shared, emulator):
+    gateway, api = shared()
+    name = api.sandbox()
+    lease(api, name, 1500)
+    direct = behind(emulator)
+    direct.call("DELETE", f"/v2/sandboxes/{name}", deleteOrphanSnapshots="true")
+    second = direct.create(name=name)
+    until(lambda: gateway.events("nothing left to clean up"), "the lease of the first one has run out")
+    assert direct.get(second).id == second.id and api.get(name)["status"] == "running"
+    api.refused("GET", f"/v1/sandboxes/{name}/lease", 404, "lease_not_found")
+    assert lease(api, name, 60000)["left_ms"] > 50000, "the second one can have a lease of its own"
+
+
+def test_renewing_races_running_out_C4(shared):
+    """Whoever is told that his lease is renewed keeps the sandbox for its time; whoever is not, loses it."""
+    gateway, api = shared()
+    names = [api.sandbox(vcpus=1) for _ in range(5)]
+    until_end = {}
+    for name in names:
+        lease(api, name, 1000)
+        until_end[name] = time.monotonic() + 1.0
+
+    def renew(i):
+        name = names[i]
+        while time.monotonic() < until_end[name] + 0.5 * (i / (len(names) - 1)):
+            time.sleep(0.005)
+        answer = api.call("POST", f"/v1/sandboxes/{name}/lease", json={"ttl_ms": 30000})
+        return name, answer.status_code, answer.json()
+
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
+        answers = list(pool.map(renew, range(len(names))))
+    for name, status, body in answers:
+        assert status == 200 or body["code"] in ("lease_not_found", "sandbox_not_found"), body
+        if status != 200:
+            until_gone(api, name)
+    settled = time.monotonic() + 3
+    while time.monotonic() < settled:
+        for name, status, _ in answers:
+            assert status != 200 or not is_gone(api, name), f"{name} was renewed and taken away"
+        time.sleep(0.1)
+
+
+def test_upstream_down_when_it_runs_out_remembered_and_done_later_A11(shared, emulator):
+    gateway, api = shared()
+    name = api.sandbox()
+    lease(api, name, 1000)
+    emulator.fault({"status": 503}, method="POST", path_regex="/stop$")
+    emulator.fault({"status": 503}, method="DELETE")
+    until(lambda: gateway.events("clean-up failed"), "it was tried")
+    assert not is_gone(api, name)
+    assert api.refused("POST", f"/v1/sandboxes/{name}/lease", 404, "lease_not_found", json={"ttl_ms": 1000})["outcome"] == "not_started"
+    kill(gateway)
+    emulator.clear_faults()
+    with emulator.calls() as calls:
+        gateway, api = shared(LIFECYCLE_LEASE_GRACE_MS=60000)  # what ran out is not given another grace
+        until_gone(api, name)
+    assert len(deletes(calls.entries, name)) == 1
+
+
+def test_released_while_the_upstream_is_down_A11(shared, emulator):
+    gateway, api = shared()
+    name = api.sandbox()
+    lease(api, name, 60000)
+    emulator.fault({"status": 503}, method="DELETE")
+    told = api.ok("DELETE", f"/v1/sandboxes/{name}/lease", 202).json()
+    assert told == {"sandbox": name, "destroyed": False}
+    api.refused("DELETE", f"/v1/sandboxes/{name}/lease", 404, "lease_not_found")
+    emulator.clear_faults()
+    until_gone(api, name)
+
+
+def test_killed_while_destroying_A11(shared, emulator):
+    """The gateway dies between stop and delete: the next one finishes."""
+    gateway, api = shared()
+    name = api.sandbox()
+    lease(api, name, 1000)
+    emulator.fault({"delay_ms": 20000}, method="DELETE", times=1)
+    until(lambda: [e for e in emulator.journal() if e["method"] == "POST" and e["path"].endswith("/stop")], "it is stopped")
+    kill(gateway)
+    gateway, api = shared()
+    until_gone(api, name)
+
+
+def test_other_gateway_takes_over_from_a_dead_one_C4(shared, emulator):
+    (first, one), (second, two) = shared(), shared()
+    name = one.sandbox()
+    lease(one, name, 2000)
+    kill(first)
+    with emulator.calls() as calls:
+        until_gone(two, name)
+    assert len(deletes(calls.entries, name)) == 1
+    one.made = []
