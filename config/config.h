@@ -39,6 +39,7 @@ struct config {
     char *ca_bundle;
     int64_t connect_timeout_ms;
     int64_t timeout_ms;
+    int64_t create_timeout_ms; /* of a call that allocates */
     int64_t retries;
     int64_t retry_budget_ms;
     /* [relay] */

@@ -37,6 +37,7 @@ struct control {
     struct sweep *sweep; /* NULL: not begun (control/sweep.h) */
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;
+    struct session_cache *dirs;    /* by allocation: where programs begin (control/settings.h) */
     struct session_cache *checked; /* sessions whose image has what is needed (steps.c) */
     struct control_op *ops;
     struct lookup *lookups;

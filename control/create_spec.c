@@ -3,7 +3,10 @@
 #include "base/crypto.h"
 #include "base/json.h"
 #include "control/fields.h"
+#include "control/keepalive.h"
+#include "control/leases.h"
 #include "control/sandboxes.h"
+#include "control/steps.h"
 #include "control/tags.h"
 
 #include <stdio.h>
@@ -22,40 +25,14 @@ static const char *const provider[] = {
     "network_id", "network_policy", "failover_regions", "architecture", NULL};
 static const char provider_at[] = "/provider_options/vercel";
 /* Fields of the API that this build cannot honour: refused by name, so that no caller believes in them. */
-static const char *const not_built[] = {"request_rules", "init",   "on_start",   "template",
-                                        "checkpoint",    "lease",  "keep_alive", "working_directory",
-                                        "web_port",      "resume", NULL};
+static const char *const not_built[] = {"request_rules", "template", "checkpoint", NULL};
 
 static enum sg_code no_memory(struct sg_error *e)
 {
     return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
 }
 
-/* ---- names ---- */
-
-/* Words that the upstream's paths give another meaning. */
-static bool reserved_name(const char *s)
-{
-    return !strcmp(s, "sessions") || !strcmp(s, "snapshots") || !strcmp(s, "drives");
-}
-
-enum sg_code control_name_for_create(const char *name, struct sg_error *e)
-{
-    if (!field_is_name(name, CREATE_NAME_MAX) || name[0] == '_' || name[0] == '-')
-        return sg_fail_field(
-            e, SG_E_INVALID_FIELD, "/name",
-            "a name is 1 to 63 letters, digits, '_' or '-', beginning with a letter or digit");
-    if (reserved_name(name))
-        return sg_fail_field(e, SG_E_INVALID_FIELD, "/name", "this name cannot be addressed upstream");
-    return SG_OK;
-}
-
-enum sg_code control_name_for_lookup(const char *name, struct sg_error *e)
-{
-    if (!field_is_name(name, 128) || reserved_name(name))
-        return sg_fail(e, SG_E_SANDBOX_NOT_FOUND, SG_NOT_SENT, "no sandbox can have this name");
-    return SG_OK;
-}
+/* ---- the name ---- */
 
 /* A name that nobody else has; of a nonce always the same, and not telling it. */
 static bool make_name(const char *nonce, char out[CREATE_NAME_TEXT])
@@ -180,19 +157,28 @@ static enum sg_code parse_retention(struct create_spec *out, struct sg_error *e)
     return rc ? rc : field_retention_put(&r, out->upstream, e);
 }
 
-static enum sg_code parse_lease(struct create_spec *out, struct sg_error *e)
+static enum sg_code parse_life(struct create_spec *out, struct sg_error *e)
 {
-    static const char *const fields[] = {"ttl_ms", NULL};
-    json_t *lease = NULL;
-    enum sg_code rc = sg_json_object(out->asked, "", "lease", &lease, e);
-    if (rc || !lease)
-        return rc;
-    rc = sg_json_only(lease, "/lease", fields, e);
-    if (!rc)
-        rc = sg_json_int(lease, "/lease", "ttl_ms", CREATE_LEASE_MIN_MS, CREATE_LEASE_MAX_MS, &out->lease_ms,
-                         e);
-    if (!rc && !out->lease_ms)
-        rc = sg_fail_field(e, SG_E_INVALID_FIELD, "/lease/ttl_ms", "required");
+    const json_t *lease = json_object_get(out->asked, "lease");
+    const json_t *keep = json_object_get(out->asked, "keep_alive");
+    struct keepalive_wish wish = {0};
+    enum sg_code rc = lease ? lease_check(lease, "/lease", &out->lease_ms, e) : SG_OK;
+    if (!rc && keep)
+        rc = keepalive_check(keep, "/keep_alive", &wish, e);
+    out->keep_alive = wish.mode;
+    out->keep_alive_max_ms = wish.max_ms;
+    return rc;
+}
+
+static enum sg_code parse_steps(struct create_spec *out, struct sg_error *e)
+{
+    const json_t *init = json_object_get(out->asked, "init"),
+                 *start = json_object_get(out->asked, "on_start");
+    enum sg_code rc = init ? steps_check(init, "/init", e) : SG_OK;
+    if (!rc && start)
+        rc = steps_check(start, "/on_start", e);
+    out->init = json_array_size(init) ? init : NULL;
+    out->on_start = json_array_size(start) ? start : NULL;
     return rc;
 }
 
@@ -208,9 +194,7 @@ static enum sg_code parse_manners(struct create_spec *out, struct sg_error *e)
     rc = sg_json_bool(out->asked, "", "resume", &out->resume, e);
     if (!rc && out->resume && !out->get_if_exists)
         rc = sg_fail_field(e, SG_E_INVALID_FIELD, "/resume", "only together with if_exists:\"get\"");
-    if (!rc)
-        rc = sg_json_bool(out->asked, "", "keep_alive", &out->keep_alive, e);
-    return rc ? rc : parse_lease(out, e);
+    return rc;
 }
 
 static enum sg_code parse_origin(struct create_spec *out, struct sg_error *e)
@@ -274,7 +258,8 @@ enum sg_code create_spec_parse(const json_t *body, const char *nonce, struct cre
                                struct sg_error *e)
 {
     static enum sg_code (*const steps[])(struct create_spec *, struct sg_error *) = {
-        parse_origin, parse_size, parse_place, parse_inside, parse_retention, parse_manners,
+        parse_origin,    parse_size,    parse_place, parse_inside,
+        parse_retention, parse_manners, parse_life,  parse_steps,
     };
     memset(out, 0, sizeof *out);
     const json_t *taken = NULL;

@@ -14,9 +14,7 @@ enum {
     CREATE_NAME_TEXT = CREATE_NAME_MAX + 1,
     CREATE_TIMEOUT_MS = 3600000,       /* where the caller states none … */
     CREATE_TIMEOUT_SMALL_MS = 2700000, /* … and where the plan takes no more */
-    CREATE_LEASE_MIN_MS = 1000,
 };
-#define CREATE_LEASE_MAX_MS INT64_C(604800000) /* a week */
 
 struct create_spec {
     json_t *
@@ -33,10 +31,10 @@ struct create_spec {
     const char *checkpoint_name;
     bool or_base; /* on_missing: "base" */
     const char *working_directory;
-    int64_t web_port; /* 0: none */
-    int64_t lease_ms; /* 0: none */
-    bool keep_alive;
-    const json_t *init, *on_start; /* arrays; NULL: none */
+    int64_t web_port;                      /* 0: none */
+    int64_t lease_ms;                      /* 0: none */
+    int64_t keep_alive, keep_alive_max_ms; /* enum keepalive_mode, and its ceiling */
+    const json_t *init, *on_start;         /* arrays; NULL: none */
 };
 
 /* Fills *out, freed by create_spec_clear.  A missing name is made up: from `nonce`, so that it is the same whenever this request is

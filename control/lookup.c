@@ -1,6 +1,7 @@
 /* Name → running session: from the cache, else one upstream call that all concurrent askers share. */
 #include "control/control.h"
 #include "control/record.h"
+#include "control/settings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@ struct lookup {
     struct control *c;
     char *name;
     struct vercel_call *call;
+    struct settings_ask *ask; /* where its programs begin */
+    struct cached_session found;
     struct waiter *waiters, **tail;
 };
 
@@ -37,6 +40,7 @@ static void lookup_answer(struct lookup *l, const struct control_session *s, con
         free(w);
         w = next;
     }
+    cached_session_clear(&l->found);
     free(l->name);
     free(l);
 }
@@ -45,6 +49,49 @@ static void lookup_finish(struct lookup *l, const struct control_session *s, con
 {
     lookup_unlink(l);
     lookup_answer(l, s, e);
+}
+
+/* Its session runs; `dir` is where its programs begin, NULL: where the upstream says. */
+static void lookup_found(struct lookup *l, const char *dir)
+{
+    const struct control_session s = {.session_id = l->found.session_id,
+                                      .cwd = dir ? dir : l->found.cwd,
+                                      .arch = l->found.arch,
+                                      .deadline_ms = l->found.deadline_ms};
+    lookup_finish(l, &s, NULL);
+}
+
+static void on_settings(void *arg, bool known, const char *dir)
+{
+    struct lookup *l = arg;
+    l->ask = NULL;
+    if (known)
+        session_cache_put(l->c->sessions, l->name, l->found.session_id, dir ? dir : l->found.cwd,
+                          l->found.arch, l->found.deadline_ms);
+    lookup_found(l, dir);
+}
+
+/* Of a running session; asks the store where it is not known by now where its programs begin. */
+static void lookup_settle(struct lookup *l, const struct vercel_sandbox *s)
+{
+    char *dir;
+    l->found = (struct cached_session){.session_id = strdup(s->session_id),
+                                       .cwd = strdup(s->session_cwd ? s->session_cwd : s->cwd),
+                                       .arch = s->architecture ? strdup(s->architecture) : NULL,
+                                       .deadline_ms = control_deadline(s)};
+    if (!l->found.session_id || !l->found.cwd || (s->architecture && !l->found.arch)) {
+        struct sg_error e;
+        (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory to look the sandbox up");
+        lookup_finish(l, NULL, &e);
+        return;
+    }
+    if (!settings_dir(l->c, s, &dir)) {
+        l->ask = settings_ask(l->c, s, on_settings, l);
+        if (l->ask)
+            return;
+    }
+    lookup_found(l, dir);
+    free(dir);
 }
 
 static void on_lookup(void *arg, struct vercel_sandbox *s, const struct sg_error *e)
@@ -58,14 +105,10 @@ static void on_lookup(void *arg, struct vercel_sandbox *s, const struct sg_error
         return;
     }
     control_observe(l->c, s);
-    struct control_session found = {.session_id = s->session_id,
-                                    .cwd = s->session_cwd ? s->session_cwd : s->cwd,
-                                    .arch = s->architecture,
-                                    .deadline_ms = control_deadline(s)};
     struct sg_error own;
     enum vercel_status status = control_status(s);
-    if (status == VERCEL_RUNNING && found.session_id && found.cwd) {
-        lookup_finish(l, &found, NULL);
+    if (status == VERCEL_RUNNING && s->session_id && (s->session_cwd || s->cwd)) {
+        lookup_settle(l, s);
         return;
     }
     if (status == VERCEL_STOPPING || status == VERCEL_SNAPSHOTTING || status == VERCEL_PENDING)
@@ -157,6 +200,8 @@ void control_lookups_end(struct control *c, const struct sg_error *e)
         c->lookups = l->next;
         if (l->call)
             vercel_call_cancel(l->call);
+        if (l->ask)
+            settings_ask_cancel(l->ask);
         lookup_answer(l, NULL, e);
     }
 }

@@ -121,22 +121,23 @@ static void list_remove(struct names *n, struct name_lock *l)
 /* ---- taking ---- */
 
 /* A long one is told by its hash. */
-static void name_it(const struct control *c, const char *name, char out[STORE_LOCK_NAME + 1])
+static void name_it(const struct control *c, const char *kind, const char *name,
+                    char out[STORE_LOCK_NAME + 1])
 {
     char whole[1024], hex[65];
     unsigned char hash[32];
-    int n = snprintf(whole, sizeof whole, "sandbox:%s:%s", c->upstream, name);
+    int n = snprintf(whole, sizeof whole, "%s:%s:%s", kind, c->upstream, name);
     if (n >= 0 && n <= STORE_LOCK_NAME) {
         memcpy(out, whole, (size_t)n + 1);
         return;
     }
     sg_sha256(whole, strlen(whole), hash);
     sg_hex(hex, hash, sizeof hash);
-    (void)snprintf(out, STORE_LOCK_NAME + 1, "sandbox:%s", hex);
+    (void)snprintf(out, STORE_LOCK_NAME + 1, "%s:%s", kind, hex);
 }
 
-enum sg_code control_name_lock(struct control *c, const char *name, int64_t patience_ms, struct name_lock *l,
-                               struct sg_error *e)
+enum sg_code control_lock(struct control *c, const char *kind, const char *name, int64_t patience_ms,
+                          struct name_lock *l, struct sg_error *e)
 {
     struct call k = {0};
     struct sg_error own;
@@ -145,19 +146,18 @@ enum sg_code control_name_lock(struct control *c, const char *name, int64_t pati
         return SG_OK;
     if (!store_owner(k.owner))
         return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "no randomness for a lock");
-    name_it(c, name, k.name);
+    name_it(c, kind, name, k.name);
     int64_t until = sg_mono_ms() + patience_ms;
     for (int64_t pause = PAUSE_FIRST_MS;; pause = pause * 2 < PAUSE_MAX_MS ? pause * 2 : PAUSE_MAX_MS) {
         if (store_call(c->store, STORE_WRITE, take_fn, &k, &own)) {
-            sg_log(SG_LOG_WARN, "going on without the lock of a name", "sandbox", "s", name, "error", "e",
-                   &own, NULL);
+            sg_log(SG_LOG_WARN, "going on without a lock", "of", "s", k.name, "error", "e", &own, NULL);
             return SG_OK;
         }
         if (k.yes)
             break;
         if (sg_mono_ms() + pause > until)
             return sg_fail(e, SG_E_SANDBOX_TRANSITION, SG_NOT_SENT,
-                           "somebody else creates or destroys a sandbox of this name just now");
+                           "somebody else is at work on the %s of this name just now", kind);
         (void)poll(NULL, 0, (int)pause);
     }
     l->c = c;
@@ -166,6 +166,12 @@ enum sg_code control_name_lock(struct control *c, const char *name, int64_t pati
     l->held = true;
     list_add(c->names, l);
     return SG_OK;
+}
+
+enum sg_code control_name_lock(struct control *c, const char *name, int64_t patience_ms, struct name_lock *l,
+                               struct sg_error *e)
+{
+    return control_lock(c, "sandbox", name, patience_ms, l, e);
 }
 
 void control_name_unlock(struct name_lock *l)

@@ -27,6 +27,9 @@ struct name_lock { /* on the caller's stack; zeroed or by control_name_lock */
 /* Waits up to patience_ms; SANDBOX_TRANSITION (not sent) when somebody else holds it all the time.  Worker threads. */
 SG_MUST_CHECK enum sg_code control_name_lock(struct control *c, const char *name, int64_t patience_ms,
                                              struct name_lock *l, struct sg_error *e);
+/* The same of anything else that is to be done by one at a time: `kind` says what. */
+SG_MUST_CHECK enum sg_code control_lock(struct control *c, const char *kind, const char *name,
+                                        int64_t patience_ms, struct name_lock *l, struct sg_error *e);
 /* Of one that is not held too. */
 void control_name_unlock(struct name_lock *l);
 

@@ -1,17 +1,9 @@
 #include "control/control.h"
-#include "control/create_spec.h"
-#include "control/record.h"
+#include "control/session_start.h"
+#include "control/settings.h"
 
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/json.h"
-
-#include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TAKEN_BUT_UNSEEN_MS = 5000 };
 
 struct control *control_new(const struct control_config *config)
 {
@@ -24,9 +16,10 @@ struct control *control_new(const struct control_config *config)
     c->upstream = strdup(config->upstream ? config->upstream : "");
     c->sessions = session_cache_new(CONTROL_SESSIONS_MAX);
     c->checked = session_cache_new(CONTROL_SESSIONS_MAX);
+    c->dirs = session_cache_new(CONTROL_SESSIONS_MAX);
     c->jobs = jobs_new(config->loop);
     c->names = names_new();
-    if (c->sessions && c->checked && c->upstream && c->jobs && c->names && names_start(c))
+    if (c->sessions && c->checked && c->dirs && c->upstream && c->jobs && c->names && names_start(c))
         return c;
     control_free(c);
     return NULL;
@@ -53,6 +46,7 @@ void control_free(struct control *c)
     names_free(c->names);
     session_cache_free(c->sessions);
     session_cache_free(c->checked);
+    session_cache_free(c->dirs);
     free(c->upstream);
     free(c);
 }
@@ -91,94 +85,23 @@ void control_set_before_stop(struct control *c, const struct control_before_stop
 void control_observe(struct control *c, const struct vercel_sandbox *s)
 {
     const char *cwd = s->session_cwd ? s->session_cwd : s->cwd;
-    if (s->session_id && cwd && s->session_status == VERCEL_RUNNING)
-        session_cache_put(c->sessions, s->name, s->session_id, cwd, s->architecture, control_deadline(s));
-    else
+    char *dir;
+    struct cached_session hit = {0};
+    bool known = settings_dir(c, s, &dir);
+    if (!s->session_id || !cwd || s->session_status != VERCEL_RUNNING) {
         session_cache_forget(c->sessions, s->name);
-}
-
-static enum sg_code no_memory(struct sg_error *e, enum sg_outcome outcome)
-{
-    return sg_fail(e, SG_E_OUT_OF_MEMORY, outcome, "no memory for the answer");
-}
-
-/* ---- create ---- */
-
-/* The record of a sandbox that existed already, saying which wishes had no effect. */
-static enum sg_code existing(struct control *c, const struct create_spec *spec, json_t **record,
-                             struct sg_error *e)
-{
-    struct vercel_sandbox s;
-    enum sg_code rc = vercel_get(c->vercel, spec->name, false, &s, e);
-    if (rc) {
-        e->outcome = SG_NOT_STARTED; /* nothing was created, whatever became of this look */
-        return rc;
+        free(dir);
+        return;
     }
-    control_observe(c, &s);
-    json_t *r = control_record_now(c, &s);
-    vercel_sandbox_clear(&s);
-    int bad = json_object_set_new(r, "created", json_false());
-    bad |= json_object_set_new(r, "ignored", create_spec_ignored(spec));
-    if (bad) {
-        json_decref(r);
-        return no_memory(e, SG_NOT_STARTED);
-    }
-    *record = r;
-    return SG_OK;
-}
-
-static enum sg_code made(struct control *c, struct vercel_sandbox *s, json_t **record, struct sg_error *e)
-{
-    control_observe(c, s);
-    *record = control_record_now(c, s);
-    vercel_sandbox_clear(s);
-    if (!json_object_set_new(*record, "created", json_true()))
-        return SG_OK;
-    json_decref(*record);
-    *record = NULL;
-    return no_memory(e, SG_FINISHED);
-}
-
-/* Get or create.  A name may be taken and yet not to be seen: somebody is creating or destroying it at this moment.
- * Both end soon, and then it can be got or created. */
-static enum sg_code get_or_create(struct control *c, const struct create_spec *spec, json_t **record,
-                                  bool *created, struct sg_error *e)
-{
-    int64_t until = sg_mono_ms() + TAKEN_BUT_UNSEEN_MS;
-    for (int pause_ms = 10;; pause_ms *= 2) {
-        struct vercel_sandbox s;
-        enum sg_code rc = vercel_create(c->vercel, spec->upstream, &s, e);
-        if (!rc) {
-            *created = true;
-            return made(c, &s, record, e);
-        }
-        if (rc != SG_E_SANDBOX_EXISTS)
-            return rc;
-        rc = existing(c, spec, record, e);
-        if (rc != SG_E_SANDBOX_NOT_FOUND || sg_mono_ms() + pause_ms > until)
-            return rc;
-        (void)poll(NULL, 0, pause_ms);
-    }
-}
-
-enum sg_code control_create(struct control *c, const json_t *body, json_t **record, bool *created,
-                            struct sg_error *e)
-{
-    struct create_spec spec;
-    enum sg_code rc = create_spec_parse(body, NULL, &spec, e);
-    if (rc)
-        return rc;
-    *created = false;
-    struct vercel_sandbox s;
-    if (spec.get_if_exists) {
-        rc = get_or_create(c, &spec, record, created, e);
-    } else {
-        rc = vercel_create(c->vercel, spec.upstream, &s, e);
-        if (!rc) {
-            *created = true;
-            rc = made(c, &s, record, e);
-        }
-    }
-    create_spec_clear(&spec);
-    return rc;
+    if (known)
+        session_cache_put(c->sessions, s->name, s->session_id, dir ? dir : cwd, s->architecture,
+                          control_deadline(s));
+    else if (session_cache_get(c->sessions, s->name, &hit) && !strcmp(hit.session_id, s->session_id))
+        session_cache_put(c->sessions, s->name, s->session_id, hit.cwd, s->architecture, control_deadline(s));
+    else /* whoever looks it up asks the store where programs begin */
+        session_cache_forget(c->sessions, s->name);
+    cached_session_clear(&hit);
+    free(dir);
+    if (s->resumed)
+        session_began(c, s);
 }

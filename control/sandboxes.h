@@ -34,9 +34,6 @@ SG_MUST_CHECK enum sg_code control_env_check(const json_t *env, const char *base
 
 /* ---- worker thread, blocking ---- */
 
-/* *record is the gateway's JSON for the sandbox, a new reference. */
-SG_MUST_CHECK enum sg_code control_create(struct control *c, const json_t *body, json_t **record,
-                                          bool *created, struct sg_error *e);
 /* Success also when it does not exist.  session_id: its last session, "" where that is not known. */
 enum { CONTROL_SESSION_TEXT = 128 };
 SG_MUST_CHECK enum sg_code control_destroy(struct control *c, const char *name,

@@ -40,6 +40,7 @@ void instance_upstream(struct config *c, struct vercel_config *v)
         .token = c->token,
         .connect_timeout_ms = c->connect_timeout_ms,
         .timeout_ms = c->timeout_ms,
+        .create_timeout_ms = c->create_timeout_ms,
         .retries = (int)c->retries,
         .retry_budget_ms = c->retry_budget_ms,
     };

@@ -145,6 +145,7 @@ enum sg_code vercel_client_new(struct sg_loop *loop, const struct vercel_config 
         goto out;
     c->loop = loop;
     c->timeout_ms = config->timeout_ms > 0 ? config->timeout_ms : DEFAULT_TIMEOUT_MS;
+    c->create_timeout_ms = config->create_timeout_ms > 0 ? config->create_timeout_ms : VERCEL_LONG_WAIT_MS;
     c->retries = config->retries >= 0 ? config->retries : DEFAULT_RETRIES;
     c->retry_budget_ms = config->retry_budget_ms > 0 ? config->retry_budget_ms : DEFAULT_BUDGET_MS;
     TAILQ_INIT(&c->calls);
@@ -172,6 +173,11 @@ out:
     sg_secret_free(token);
     *out = c;
     return code;
+}
+
+int64_t vercel_create_timeout_ms(const struct vercel_client *c)
+{
+    return c->create_timeout_ms;
 }
 
 const char *vercel_project_id(const struct vercel_client *c)

@@ -31,6 +31,7 @@ struct vercel_config {
     struct sg_secret *token; /* taken over */
     int64_t connect_timeout_ms; /* 0: 5000 */
     int64_t timeout_ms;         /* whole control call, 0: 30000; stop and resume get 10 minutes */
+    int64_t create_timeout_ms;  /* of a call that allocates; 0: 10 minutes */
     int retries;                /* further attempts, default 2 when negative */
     int64_t retry_budget_ms;    /* 0: 10000 */
 };
@@ -43,6 +44,8 @@ SG_MUST_CHECK enum sg_code vercel_client_new(struct sg_loop *loop, const struct 
 /* Loop thread, not inside a callback of a call; every call in flight ends with UPSTREAM_UNREACHABLE first
  * (outcome as known), also those that other threads wait for.  None may be begun afterwards. */
 void vercel_client_free(struct vercel_client *c);
+/* How long a call that allocates takes at the most. */
+int64_t vercel_create_timeout_ms(const struct vercel_client *c);
 const char *vercel_project_id(const struct vercel_client *c); /* NULL when not set */
 
 /* ---- the general call ---- */

@@ -29,7 +29,7 @@ struct vercel_client {
     char *team_query; /* "teamId=…", encoded; NULL: none */
     char *project_id;
     char *proxy, *ca_bundle; /* NULL: none, the system's */
-    int64_t timeout_ms, retry_budget_ms;
+    int64_t timeout_ms, create_timeout_ms, retry_budget_ms;
     int retries;
     struct sg_secret *auth;              /* the whole Authorization header line */
     struct curl_slist common_headers[2]; /* the shared tail of every request's list */

@@ -55,7 +55,7 @@ enum sg_code vercel_create(struct vercel_client *c, json_t *body, struct vercel_
         .path = json_object_get(body, "runtime") ? "/v2/sandboxes" : "/v4/sandboxes",
         .body = text,
         .body_len = strlen(text),
-        .timeout_ms = VERCEL_LONG_WAIT_MS,
+        .timeout_ms = c->create_timeout_ms,
         .means.on_409 = SG_E_SANDBOX_EXISTS,
     };
     char *answer = NULL;

@@ -58,7 +58,7 @@ def test_unknown_fields_P65(api, box, emulator):
     with emulator.calls() as calls:
         refused = api.refused("POST", f"/v1/sandboxes/{box}/run", 422, "unknown_field", json={"argv": ["true"], "x/y": 1})
         assert refused["pointer"] == "/x~1y"
-        refused = api.refused("POST", "/v1/sandboxes", 422, "unsupported", json={"network_policy": "deny-all"})
+        refused = api.refused("POST", "/v1/sandboxes", 422, "unsupported", json={"network_policy": {"allow": []}})
         assert refused["pointer"] == "/network_policy" and refused["reason"] == "UnsupportedError"
         api.refused("POST", f"/v1/sandboxes/{box}/stop", 422, "unknown_field", json={"force": True})
         api.refused("GET", f"/v1/sandboxes/{box}", 422, "unknown_field", params={"verbose": "1"})

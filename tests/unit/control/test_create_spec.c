@@ -117,6 +117,20 @@ static const struct refused {
     {"{\"network_id\":7}", SG_E_INVALID_FIELD, "/network_id"},
     {"{\"architecture\":\"mips\"}", SG_E_INVALID_FIELD, "/architecture"},
     {"{\"architecture\":\"arm64\",\"runtime\":\"node24\"}", SG_E_INVALID_FIELD, "/architecture"},
+    {"{\"web_port\":3000}", SG_E_INVALID_FIELD, "/web_port"},
+    {"{\"web_port\":3000,\"ports\":[3001]}", SG_E_INVALID_FIELD, "/web_port"},
+    {"{\"lease\":{\"ttl_ms\":1}}", SG_E_INVALID_FIELD, "/lease/ttl_ms"},
+    {"{\"lease\":{}}", SG_E_INVALID_FIELD, "/lease/ttl_ms"},
+    {"{\"keep_alive\":7}", SG_E_INVALID_FIELD, "/keep_alive"},
+    {"{\"resume\":true}", SG_E_INVALID_FIELD, "/resume"},
+    {"{\"if_exists\":\"get\",\"resume\":1}", SG_E_INVALID_FIELD, "/resume"},
+    {"{\"working_directory\":\"w\"}", SG_E_INVALID_FIELD, "/working_directory"},
+    {"{\"working_directory\":\"/a/./b\"}", SG_E_INVALID_FIELD, "/working_directory"},
+    {"{\"working_directory\":\"/a//b\"}", SG_E_INVALID_FIELD, "/working_directory"},
+    {"{\"working_directory\":\"/a/\"}", SG_E_INVALID_FIELD, "/working_directory"},
+    {"{\"init\":{}}", SG_E_INVALID_FIELD, "/init"},
+    {"{\"init\":[{\"argv\":[]}]}", SG_E_INVALID_FIELD, "/init/0/argv"},
+    {"{\"on_start\":[{\"shell\":\"true\"},7]}", SG_E_INVALID_FIELD, "/on_start/1"},
     /* B4: mounts */
     {"{\"mounts\":[]}", SG_E_INVALID_FIELD, "/mounts"},
     {"{\"mounts\":{\"a\":\"d\"}}", SG_E_INVALID_FIELD, "/mounts/a"},
@@ -149,12 +163,6 @@ static const struct refused {
     {"{\"template\":\"t\"}", SG_E_UNSUPPORTED, "/template"},
     {"{\"checkpoint\":{}}", SG_E_UNSUPPORTED, "/checkpoint"},
     {"{\"request_rules\":[]}", SG_E_UNSUPPORTED, "/request_rules"},
-    {"{\"lease\":{\"ttl_ms\":1}}", SG_E_UNSUPPORTED, "/lease"},
-    {"{\"init\":[]}", SG_E_UNSUPPORTED, "/init"},
-    {"{\"on_start\":[]}", SG_E_UNSUPPORTED, "/on_start"},
-    {"{\"keep_alive\":true}", SG_E_UNSUPPORTED, "/keep_alive"},
-    {"{\"web_port\":3000}", SG_E_UNSUPPORTED, "/web_port"},
-    {"{\"working_directory\":\"/w\"}", SG_E_UNSUPPORTED, "/working_directory"},
 };
 
 static void refuses_with_a_pointer_P65_B4_C1(void **state)

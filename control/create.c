@@ -1,0 +1,324 @@
+#include "control/create.h"
+
+#include "control/allocate.h"
+#include "control/control.h"
+#include "control/create_spec.h"
+#include "control/leases.h"
+#include "control/names.h"
+#include "control/origins.h"
+#include "control/record.h"
+#include "control/session_start.h"
+#include "control/settings.h"
+#include "control/tags.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NAME_PATIENCE_MS = 20 * 1000,
+    TAKEN_BUT_UNSEEN_MS = 5000,
+    LEASE_REFRESH_MS = 2000, /* what comes after the allocation takes longer: the lease begins anew */
+};
+
+static enum sg_code no_memory(struct sg_error *e, enum sg_outcome outcome)
+{
+    return sg_fail(e, SG_E_OUT_OF_MEMORY, outcome, "no memory for the answer");
+}
+
+static bool is_running(const struct vercel_sandbox *s)
+{
+    return s->session_id && (s->session_cwd || s->cwd) && s->session_status == VERCEL_RUNNING;
+}
+
+/* ---- the answer ---- */
+
+static enum sg_code tell(struct control *c, struct control_create *k, const struct vercel_sandbox *s,
+                         const struct create_spec *ignoring, struct sg_error *e)
+{
+    json_t *r = control_record_now(c, s);
+    int bad = !r || json_object_set_new(r, "created", json_boolean(k->created));
+    if (!bad && ignoring)
+        bad = json_object_set_new(r, "ignored", create_spec_ignored(ignoring));
+    if (bad) {
+        json_decref(r);
+        return no_memory(e, k->created ? SG_FINISHED : SG_NOT_STARTED);
+    }
+    k->record = r;
+    return SG_OK;
+}
+
+/* ---- what is run in it ---- */
+
+static struct step_session session_of(const struct vercel_sandbox *s, const char *dir)
+{
+    return (struct step_session){s->name, s->session_id,
+                                 dir ? dir : (s->session_cwd ? s->session_cwd : s->cwd), s->architecture};
+}
+
+/* Init, and what is to run in this session.  Whatever fails of it, the sandbox stays. */
+static enum sg_code start_session(struct control *c, const struct vercel_sandbox *s, const char *alloc,
+                                  const struct store_sandbox *row, struct sg_error *e)
+{
+    const struct step_session session = session_of(s, row->working_directory);
+    bool ran = false;
+    enum sg_code rc = SG_OK;
+    if (row->init && !row->init_done)
+        rc = session_init(c, &session, alloc, &ran, e);
+    if (!rc && row->on_start)
+        rc = session_on_start(c, &session, alloc, e);
+    if (rc)
+        e->outcome = SG_FINISHED; /* of the creation: the sandbox is there */
+    return rc;
+}
+
+/* ---- one that is there already ---- */
+
+static bool took_part(const struct vercel_sandbox *s, char alloc[CONTROL_ALLOC_TEXT])
+{
+    const char *tag = control_tag_of(s, CONTROL_TAG_ALLOC);
+    return tag && snprintf(alloc, CONTROL_ALLOC_TEXT, "%s", tag) < CONTROL_ALLOC_TEXT;
+}
+
+/* Init that has not succeeded by now is begun anew. */
+static enum sg_code catch_up(struct control *c, const struct vercel_sandbox *s, struct sg_error *e)
+{
+    char alloc[CONTROL_ALLOC_TEXT];
+    struct store_sandbox row = {0};
+    struct sg_error own;
+    bool found = false;
+    enum sg_code rc = SG_OK;
+    if (!c->store || !took_part(s, alloc))
+        return SG_OK;
+    if (settings_read(c, alloc, &row, &found, &own)) {
+        sg_log(SG_LOG_WARN, "what is kept of a sandbox cannot be read", "sandbox", "s", s->name, "error", "e",
+               &own, NULL);
+        return SG_OK; /* it is there, which is what was asked */
+    }
+    if (found && row.init && !row.init_done && is_running(s))
+        rc = start_session(c, s, alloc, &row, e);
+    store_sandbox_clear(&row);
+    return rc;
+}
+
+/* SANDBOX_NOT_FOUND: it is not there. */
+static enum sg_code existing(struct control *c, struct control_create *k, const struct create_spec *spec,
+                             struct sg_error *e)
+{
+    struct vercel_sandbox s;
+    enum sg_code rc = vercel_get(c->vercel, spec->name, spec->resume, &s, e);
+    if (rc) {
+        if (!spec->resume || e->outcome == SG_NOT_SENT)
+            e->outcome = SG_NOT_STARTED; /* nothing was created, whatever became of this look */
+        return rc;
+    }
+    (void)snprintf(k->name, sizeof k->name, "%s", s.name);
+    rc = catch_up(c, &s, e);
+    control_observe(c, &s);
+    if (!rc)
+        rc = tell(c, k, &s, spec, e);
+    vercel_sandbox_clear(&s);
+    return rc;
+}
+
+/* ---- after the allocation ---- */
+
+static void copy_row(struct store_sandbox *row, const struct create_spec *spec, const char *alloc)
+{
+    *row = (struct store_sandbox){
+        .working_directory = spec->working_directory ? strdup(spec->working_directory) : NULL,
+        .init = spec->init ? json_dumps(spec->init, JSON_COMPACT) : NULL,
+        .on_start = spec->on_start ? json_dumps(spec->on_start, JSON_COMPACT) : NULL,
+        .template_name = spec->template_name ? strdup(spec->template_name) : NULL,
+        .checkpoint = spec->checkpoint ? strdup(spec->checkpoint_name ? spec->checkpoint_name : "") : NULL,
+        .web_port = spec->web_port,
+        .keep_alive = spec->keep_alive,
+        .keep_alive_max_ms = spec->keep_alive_max_ms,
+    };
+    (void)snprintf(row->name, sizeof row->name, "%s", spec->name);
+    (void)snprintf(row->alloc, sizeof row->alloc, "%s", alloc);
+}
+
+static bool whole(const struct store_sandbox *row, const struct create_spec *spec)
+{
+    return (row->working_directory || !spec->working_directory) && (row->init || !spec->init) &&
+           (row->on_start || !spec->on_start) && (row->template_name || !spec->template_name) &&
+           (row->checkpoint || !spec->checkpoint);
+}
+
+/* Stores what belongs to it, while it can still be taken back: whoever is told of the sandbox is told for good. */
+static enum sg_code settle(struct control *c, struct control_create *k, const struct create_spec *spec,
+                           struct allocation *a, struct store_sandbox *row, struct sg_error *e)
+{
+    struct sg_error own;
+    copy_row(row, spec, a->alloc);
+    if (!whole(row, spec))
+        return no_memory(e, SG_FINISHED);
+    enum sg_code rc = settings_put(c, row, &own);
+    if (rc && create_spec_needs_store(spec)) {
+        *e = own;
+        return rc;
+    }
+    if (rc)
+        sg_log(SG_LOG_WARN, "a sandbox is not noted in the store", "sandbox", "s", a->s.name, "error", "e",
+               &own, NULL);
+    rc = SG_OK;
+    if (spec->working_directory) {
+        const struct step_session session = session_of(&a->s, NULL);
+        rc = session_directory(c, &session, spec->working_directory, e);
+        if (rc == SG_E_STEP_FAILED) {
+            char why[160];
+            (void)snprintf(why, sizeof why, "%.159s", e->detail);
+            rc = sg_fail_field(e, SG_E_INVALID_FIELD, "/working_directory", "cannot be made: %s", why);
+        }
+    }
+    if (!rc && spec->lease_ms)
+        rc = lease_seen(c, a->s.name, a->alloc, spec->lease_ms, e);
+    if (!rc && !k->nonce && k->gone && k->gone(k->gone_arg))
+        rc = sg_fail(e, SG_E_BAD_REQUEST, SG_FINISHED, "the client left");
+    if (!rc)
+        rc = allocation_keep(c, a, e);
+    return rc;
+}
+
+/* It is kept: what is run in it may fail without taking it away. */
+static enum sg_code finish(struct control *c, struct control_create *k, const struct create_spec *spec,
+                           struct allocation *a, const struct store_sandbox *row, struct sg_error *e)
+{
+    int64_t began = sg_mono_ms();
+    k->created = true;
+    (void)snprintf(k->name, sizeof k->name, "%s", a->s.name);
+    control_observe(c, &a->s);
+    enum sg_code rc = SG_OK;
+    if (spec->lease_ms && (spec->init || spec->on_start))
+        rc = lease_hold(c, a->alloc, spec->lease_ms + 2 * (int64_t)STEP_TIMEOUT_MAX_MS, e);
+    if (!rc)
+        rc = start_session(c, &a->s, a->alloc, row, e);
+    struct sg_error own;
+    if (spec->lease_ms && sg_mono_ms() - began > LEASE_REFRESH_MS &&
+        lease_seen(c, a->s.name, a->alloc, spec->lease_ms, &own) && !rc) {
+        *e = own;
+        rc = own.code;
+    }
+    return rc ? rc : tell(c, k, &a->s, NULL, e);
+}
+
+/* ---- the transaction ---- */
+
+static enum sg_code prepare(struct control *c, const struct control_create *k, struct create_spec *spec,
+                            struct allocation *a, struct control_origin *o, struct sg_error *e)
+{
+    (void)o;
+    enum sg_code rc = control_alloc(c, k->nonce, a->alloc, e);
+    json_t *tags = json_object_get(spec->upstream, "tags");
+    if (!rc && !tags) {
+        tags = json_object();
+        if (json_object_set_new(spec->upstream, "tags", tags))
+            rc = no_memory(e, SG_NOT_SENT);
+    }
+    if (!rc)
+        rc = control_tags_add(tags, k->owner, a->alloc, e);
+    if (!rc && spec->lease_ms && !spec->timeout_stated &&
+        json_object_set_new(spec->upstream, "timeout", json_integer(lease_timeout_ms(spec->lease_ms))))
+        rc = no_memory(e, SG_NOT_SENT);
+    return rc;
+}
+
+/* One POST, or two where the first was refused for something that can be helped. */
+static enum sg_code allocate(struct control *c, struct create_spec *spec, struct allocation *a,
+                             struct control_origin *o, struct sg_error *e)
+{
+    enum sg_code rc = allocation_make(c, a, spec->upstream, e);
+    if (allocation_timeout_refused(e, rc) && !spec->timeout_stated &&
+        json_integer_value(json_object_get(spec->upstream, "timeout")) > CREATE_TIMEOUT_SMALL_MS) {
+        if (json_object_set_new(spec->upstream, "timeout", json_integer(CREATE_TIMEOUT_SMALL_MS)))
+            return no_memory(e, SG_NOT_STARTED);
+        rc = allocation_make(c, a, spec->upstream, e);
+    }
+    (void)o;
+    return rc;
+}
+
+/* Under the name's lock. */
+static enum sg_code transact(struct control *c, struct control_create *k, struct create_spec *spec,
+                             struct allocation *a, struct control_origin *o, struct store_sandbox *row,
+                             struct sg_error *e)
+{
+    bool wanted = create_spec_needs_store(spec);
+    enum sg_code rc = allocation_intend(c, a, wanted, e);
+    if (!rc && spec->lease_ms) {
+        rc = lease_begin(c, spec->name, a->alloc, spec->lease_ms, e);
+        a->leased = !rc;
+    }
+    if (!rc && k->again)
+        rc = allocation_find(c, a, e); /* an earlier run may have made it */
+    if (!rc && !a->made)
+        rc = allocate(c, spec, a, o, e);
+    return rc ? rc : settle(c, k, spec, a, row, e);
+}
+
+static enum sg_code create(struct control *c, struct control_create *k, struct create_spec *spec,
+                           struct sg_error *e)
+{
+    struct allocation a = {.name = spec->name, .keyed = k->nonce != NULL};
+    struct control_origin o = {0};
+    struct store_sandbox row = {0};
+    struct name_lock lock = {0};
+    enum sg_code rc = prepare(c, k, spec, &a, &o, e);
+    if (!rc && (!spec->made_name || k->again)) /* nobody else has a name that was just made up */
+        rc = control_name_lock(c, spec->name, NAME_PATIENCE_MS, &lock, e);
+    bool begun = !rc;
+    if (!rc)
+        rc = transact(c, k, spec, &a, &o, &row, e);
+    control_name_unlock(&lock);
+    if (rc && begun) /* takes the lock itself */
+        allocation_undo(c, &a, e);
+    if (rc == SG_E_SANDBOX_EXISTS)
+        (void)snprintf(k->name, sizeof k->name, "%s", spec->name);
+    k->blank = !spec->shared;
+    if (!rc)
+        rc = finish(c, k, spec, &a, &row, e);
+    store_sandbox_clear(&row);
+    control_origin_clear(&o);
+    vercel_sandbox_clear(&a.s);
+    return rc;
+}
+
+/* Get or create.  A name may be taken and yet not to be seen: somebody is creating or destroying it at this moment.
+ * Both end soon, and then it can be got or created. */
+static enum sg_code get_or_create(struct control *c, struct control_create *k, struct create_spec *spec,
+                                  struct sg_error *e)
+{
+    int64_t until = sg_mono_ms() + TAKEN_BUT_UNSEEN_MS;
+    for (int pause_ms = 10;; pause_ms *= 2) {
+        enum sg_code rc = k->again ? SG_E_SANDBOX_NOT_FOUND : existing(c, k, spec, e);
+        if (rc == SG_E_SANDBOX_NOT_FOUND)
+            rc = create(c, k, spec, e);
+        if (rc != SG_E_SANDBOX_EXISTS)
+            return rc;
+        k->again = false; /* it is another one's */
+        rc = existing(c, k, spec, e);
+        if (rc != SG_E_SANDBOX_NOT_FOUND || sg_mono_ms() + pause_ms > until)
+            return rc;
+        (void)poll(NULL, 0, pause_ms);
+    }
+}
+
+enum sg_code control_create(struct control *c, struct control_create *k, struct sg_error *e)
+{
+    struct create_spec spec;
+    k->record = NULL;
+    k->created = k->blank = false;
+    k->name[0] = '\0';
+    enum sg_code rc = create_spec_parse(k->body, k->nonce, &spec, e);
+    if (rc)
+        return rc;
+    rc = spec.get_if_exists ? get_or_create(c, k, &spec, e) : create(c, k, &spec, e);
+    create_spec_clear(&spec);
+    return rc;
+}
