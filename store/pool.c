@@ -53,20 +53,31 @@ static enum sg_code migrate(struct store_db *db, struct sg_error *e)
     return rc;
 }
 
-static enum sg_code open_one(struct store *s, bool migrated, int64_t deadline_ms, struct store_db **out,
-                             char why[DB_WHY], struct sg_error *e)
+static enum sg_code open_once(struct store *s, bool migrated, int64_t deadline_ms, struct store_db **out,
+                              bool *again, char why[DB_WHY], struct sg_error *e)
 {
     struct store_db *db = NULL;
     enum sg_code rc = s->backend->open(&s->options, deadline_ms, &db, why, e);
-    if (!rc)
-        db->deadline_ms = deadline_ms;
-    if (!rc && !migrated) {
-        rc = migrate(db, e);
-        if (rc)
-            db->backend->close(db);
+    *again = false;
+    if (rc)
+        return rc;
+    db->deadline_ms = deadline_ms;
+    rc = migrated ? SG_OK : migrate(db, e);
+    if (rc) {
+        *again = db->again;
+        db->backend->close(db);
+    } else {
+        *out = db;
     }
-    *out = rc ? NULL : db;
     return rc;
+}
+
+static enum sg_code open_one(struct store *s, bool migrated, int64_t deadline_ms, struct store_db **out,
+                             char why[DB_WHY], struct sg_error *e)
+{
+    bool again;
+    enum sg_code rc = open_once(s, migrated, deadline_ms, out, &again, why, e);
+    return rc && again ? open_once(s, migrated, deadline_ms, out, &again, why, e) : rc;
 }
 
 /* Says once that the database cannot be used, and why. */

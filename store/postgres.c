@@ -179,7 +179,7 @@ static enum sg_code settle(struct pg_db *d, struct sg_error *e)
 {
     enum fate fate = d->txid[0] ? find_out(d) : NOT_KNOWN;
     d->db.broken = true;
-    d->db.again = fate == ABORTED;
+    d->db.again = fate == ABORTED || !d->txid[0]; /* a migration looks first where it stands */
     sg_log(SG_LOG_WARN, "store commit unanswered", "committed", "s",
            fate == COMMITTED ? "yes"
            : fate == ABORTED ? "no"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUMBER = 24 };
+enum { NUMBER = 24, SET_UP_MS = 2000 };
 
 static void on_notice(void *arg, const PGresult *r)
 {
@@ -58,7 +58,7 @@ static enum sg_code set_up(PGconn *conn, const struct store_options *o, int64_t 
         "SET statement_timeout = %lld; SET lock_timeout = %lld; SET idle_in_transaction_session_timeout = "
         "%lld;"
         " SET enable_seqscan = off; SET client_min_messages = warning; SET standard_conforming_strings = on",
-        most, most, (long long)o->busy_ms);
+        most, most - most / 8, (long long)o->busy_ms);
     PGresult *r = pg_simple(conn, sql, deadline_ms);
     enum sg_code rc = pg_good(r) ? SG_OK : pg_explain_connect(conn, why, e);
     PQclear(r);
@@ -98,7 +98,8 @@ PGconn *pg_connect(const struct store_options *o, int64_t deadline_ms, char why[
                                                                        : pg_explain_connect(conn, why, e);
     if (!rc) {
         (void)PQsetNoticeReceiver(conn, on_notice, NULL);
-        rc = set_up(conn, o, deadline_ms, why, e);
+        int64_t least = sg_mono_ms() + SET_UP_MS; /* others can use it, too */
+        rc = set_up(conn, o, deadline_ms > least ? deadline_ms : least, why, e);
     }
     if (!rc)
         return conn;

@@ -56,7 +56,8 @@ static bool run_group(struct queue *q, struct store_work *group, size_t n)
     }
     sg_error_clear(&e);
     enum sg_code rc = store_together(q->store, kind, parts, n, &begun, &e);
-    bool alone = rc && begun && n > 1;
+    /* What may have happened already is not done again. */
+    bool alone = rc && begun && n > 1 && e.outcome != SG_OUTCOME_UNKNOWN;
     for (struct store_work *w = group; w; w = w->next) {
         w->code = rc;
         w->error = e;
