@@ -76,6 +76,29 @@ json_t *control_record_now(struct control *c, const struct vercel_sandbox *s)
     return record;
 }
 
+enum sg_code control_expect(struct control *c, const char *name, control_fits_fn *fits, void *arg,
+                            struct sg_error *e)
+{
+    struct vercel_sandbox s;
+    char etag[CONTROL_ETAG_LEN + 1];
+    enum sg_code rc = control_name_for_lookup(name, e);
+    if (!rc)
+        rc = vercel_get(c->vercel, name, false, &s, e);
+    if (rc) {
+        e->outcome = SG_NOT_STARTED;
+        return rc;
+    }
+    json_t *record = control_record_now(c, &s);
+    if (!record || !control_record_etag(record, etag))
+        rc = sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_STARTED, "no memory for the request");
+    else if (!fits(arg, etag))
+        rc = sg_fail(e, SG_E_PRECONDITION_FAILED, SG_NOT_STARTED,
+                     "the sandbox is in another state than If-Match says");
+    json_decref(record);
+    vercel_sandbox_clear(&s);
+    return rc;
+}
+
 /* ---- the look ---- */
 
 static void look_free(struct look *l)

@@ -1,6 +1,7 @@
 #include "control/record.h"
 
 #include "control/control.h"
+#include "control/keepalive.h"
 #include "control/tags.h"
 
 #include "base/clock.h"
@@ -195,10 +196,26 @@ static const char *start_state(const struct vercel_sandbox *s, const struct stor
     return k->started && s->session_id && strcmp(k->started, s->session_id) == 0 ? "done" : "pending";
 }
 
+/* null: nothing was said; {max_ms}: as long as it is in use, but no longer. */
+static void add_keep_alive(struct sg_buf *o, const struct store_sandbox *k)
+{
+    int64_t mode = k ? k->keep_alive : KEEPALIVE_UNSAID;
+    if (mode == KEEPALIVE_IN_USE && k->keep_alive_max_ms > 0) {
+        sg_jw_key(o, "keep_alive");
+        (void)sg_buf_adds(o, "{");
+        add_number(o, "max_ms", k->keep_alive_max_ms);
+        (void)sg_buf_adds(o, "}");
+    } else if (mode == KEEPALIVE_IN_USE || mode == KEEPALIVE_NEVER) {
+        add_bool(o, "keep_alive", mode == KEEPALIVE_IN_USE);
+    } else {
+        add_text(o, "keep_alive", NULL);
+    }
+}
+
 static void add_known(struct sg_buf *o, const struct vercel_sandbox *s, const struct store_sandbox *k)
 {
     add_number(o, "web_port", k && k->web_port ? k->web_port : -1);
-    add_bool(o, "keep_alive", k && k->keep_alive);
+    add_keep_alive(o, k);
     add_text(o, "init", k ? init_state(k) : NULL);
     add_text(o, "on_start", k ? start_state(s, k) : NULL);
     add_text(o, "template", k ? k->template_name : NULL);

@@ -85,6 +85,9 @@ void control_cancel(struct control_op *op);
 typedef void control_move_fn(void *arg, json_t *record, bool pending, const struct sg_error *e);
 /* Whether the state of this tag is the one that the caller expects. */
 typedef bool control_fits_fn(void *arg, const char *etag);
+/* Worker threads, blocking: SANDBOX_NOT_FOUND, PRECONDITION_FAILED (outcome not_started). */
+SG_MUST_CHECK enum sg_code control_expect(struct control *c, const char *name, control_fits_fn *fits, void *arg,
+                                          struct sg_error *e);
 struct control_move {
     int64_t wait_ms;
     control_fits_fn *fits; /* called with done's arg once, before anything is changed: PRECONDITION_FAILED; NULL: any is */

@@ -256,7 +256,8 @@ static void decide_resume(struct move *m, const struct vercel_sandbox *s, bool a
 {
     enum vercel_status status = control_status(s);
     if (status == VERCEL_RUNNING) {
-        json_t *resumed = m->failed ? json_null() : json_boolean(asked ? s->resumed : m->acted);
+        bool unknown = m->failed || (asked && s->asked_again && !s->resumed);
+        json_t *resumed = unknown ? json_null() : json_boolean(asked ? s->resumed : m->acted);
         (void)json_object_set_new(m->record, "resumed", resumed);
         answer(m, false, NULL);
         move_free(m);

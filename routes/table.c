@@ -14,9 +14,11 @@ const struct route routes[] = {
     {"POST",   "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_create, AGAIN_NONCE},
     {"GET",    "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_list},
     {"GET",    "/v1/sandboxes/{name}",        ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_sandbox_get},
+    {"PATCH",  "/v1/sandboxes/{name}",        ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_patch},
     {"DELETE", "/v1/sandboxes/{name}",        ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_destroy},
     {"POST",   "/v1/sandboxes/{name}/resume", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_sandbox_resume, AGAIN_SAFE},
     {"POST",   "/v1/sandboxes/{name}/stop",   ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_sandbox_stop, AGAIN_SAFE},
+    {"POST",   "/v1/sandboxes/{name}/extend", ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_extend},
 
     {"POST",   "/v1/sandboxes/{name}/lease",  ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_lease_put, AGAIN_SAFE},
     {"GET",    "/v1/sandboxes/{name}/lease",  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_lease_get},

@@ -162,6 +162,11 @@ struct vercel_client *vercel_call_client(struct vercel_call *call)
     return call->client;
 }
 
+bool vercel_call_sent_again(const struct vercel_call *call)
+{
+    return call->sends > 1;
+}
+
 const char *vercel_call_request_id(const struct vercel_call *call)
 {
     return call->request_id;

@@ -78,6 +78,8 @@ bool vercel_command_path(struct sg_buf *path, const char *session_id, const char
 void vercel_call_end_all(struct vercel_client *c);
 void vercel_terminals_end(struct vercel_client *c);
 struct vercel_client *vercel_call_client(struct vercel_call *call);
+/* It was sent more than once: what an answer says of an act may be said of an earlier try. */
+bool vercel_call_sent_again(const struct vercel_call *call);
 /* Upstream's request id of the answer being received; "" when none. */
 const char *vercel_call_request_id(const struct vercel_call *call);
 

@@ -109,6 +109,7 @@ enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume, 
 }
 
 struct get_call {
+    struct vercel_call *call;
     vercel_get_fn *done;
     void *arg;
 };
@@ -123,6 +124,7 @@ static void on_get_body(void *arg, char **body, size_t len, const struct sg_erro
         *body = NULL;
         if (vercel_sandbox_parse(text, len, &s, &own) != SG_OK)
             e = &own;
+        s.asked_again = vercel_call_sent_again(g->call);
     }
     g->done(g->arg, e ? NULL : &s, e);
     vercel_sandbox_clear(&s);
@@ -139,9 +141,10 @@ struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, 
         (void)vercel_no_memory(e);
         goto out;
     }
-    *g = (struct get_call){done, arg};
+    *g = (struct get_call){.done = done, .arg = arg};
     call = vercel_collect_start(c, &p.request, on_get_body, g, e);
     if (call) {
+        g->call = call;
         vercel_call_on_gone(call, free, g);
         g = NULL;
     }
@@ -166,7 +169,7 @@ enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query
         vercel_add_param(&query, "cursor", q->cursor) && vercel_add_param(&query, "sortBy", q->sort_by) &&
         vercel_add_param(&query, "sortOrder", q->sort_order) &&
         vercel_add_param(&query, "namePrefix", q->name_prefix) && vercel_add_param(&query, "tags", q->tag) &&
-              vercel_add_param(&query, "status", q->status);
+        vercel_add_param(&query, "status", q->status);
     const struct vercel_request r = {
         .method = "GET", .path = "/v2/sandboxes", .query = query.data, .idempotent = true};
     enum sg_code code = ok ? vercel_wait_body(c, &r, &answer, &len, e) : vercel_no_memory(e);

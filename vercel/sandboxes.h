@@ -33,6 +33,8 @@ struct vercel_sandbox {
     struct sg_jdoc doc; /* owns the strings below; empty in an entry of a page, which owns them there */
     const char *name, *region, *image, *runtime, *cwd, *architecture, *current_snapshot_id, *network_id;
     bool persistent, resumed;
+    bool asked_again; /* of vercel_get_start: the question was sent more than once, so `resumed` may be false of a session
+                         that it began */
     enum vercel_status status;
     int64_t vcpus, memory_mb, timeout_ms, created_at, updated_at, expires_at, status_updated_at;
     int64_t snapshot_expiration_ms, keep_count, keep_delete_evicted /* -1 absent, 0, 1 */;
