@@ -7,6 +7,7 @@
 #include "control/names.h"
 #include "control/record.h"
 #include "control/retention.h"
+#include "control/settings.h"
 #include "control/tags.h"
 #include "vercel/snapshots.h"
 
@@ -290,18 +291,6 @@ static enum sg_code send_change(struct change *ch, struct sg_error *e)
 
 /* ---- the gateway's part ---- */
 
-struct kept {
-    const struct change *ch;
-    const char *alloc;
-    struct store_sandbox_change what;
-};
-
-static enum sg_code keep_fn(struct store_db *db, void *arg, struct sg_error *e)
-{
-    const struct kept *k = arg;
-    return store_sandbox_change(db, k->ch->c->upstream, k->ch->p->name, k->alloc, &k->what, e);
-}
-
 /* False: what is asked for is so. */
 static bool own_differs(const struct change *ch, struct store_sandbox_change *what, int64_t numbers[3])
 {
@@ -326,10 +315,10 @@ static bool own_differs(const struct change *ch, struct store_sandbox_change *wh
 static enum sg_code keep(struct change *ch, bool sent, bool *kept, struct sg_error *e)
 {
     int64_t numbers[3];
-    struct kept k = {.ch = ch, .alloc = control_tag_of(&ch->s, CONTROL_TAG_ALLOC)};
-    if (!own_differs(ch, &k.what, numbers))
+    struct store_sandbox_change what;
+    if (!own_differs(ch, &what, numbers))
         return SG_OK;
-    enum sg_code rc = control_in_store(ch->c, STORE_DURABLE, keep_fn, &k, e);
+    enum sg_code rc = settings_change(ch->c, &ch->s, &what, e);
     if (rc && sent)
         e->outcome = SG_STARTED; /* asked again, the rest is done */
     control_session_forget(ch->c, ch->p->name);

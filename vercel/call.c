@@ -164,7 +164,7 @@ struct vercel_client *vercel_call_client(struct vercel_call *call)
 
 bool vercel_call_sent_again(const struct vercel_call *call)
 {
-    return call->sends > 1;
+    return call->attempts > 1;
 }
 
 const char *vercel_call_request_id(const struct vercel_call *call)

@@ -278,6 +278,7 @@ def test_several_fields_are_one_patch(api, emulator):
     assert reserved
     upstream = emulator.http.get(f"{emulator.url}/v2/sandboxes/{box}", timeout=60, params={"projectId": "prj_local"}).json()
     assert upstream["sandbox"]["tags"] == {"new": "2", **reserved}
+    api.ok("PATCH", path(box), json={"region": was["region"], "failover_regions": []})  # its snapshot will be there
     api.stop(box)
     api.resume(box)
     assert api.run(box, shell="echo $SEEN; nproc")["out"].split()[0] == b"later"
