@@ -198,13 +198,8 @@ static enum sg_code run_check(struct control *c, const struct step_session *s, c
     return c->steps.run(c->steps.arg, s, step, id, false, on_missing, m, r, e);
 }
 
-enum sg_code steps_base_check(struct control *c, const struct step_session *s, struct sg_error *e)
+static enum sg_code check(struct control *c, const struct step_session *s, bool again, struct sg_error *e)
 {
-    struct cached_session known;
-    if (session_cache_get(c->checked, s->session_id, &known)) {
-        cached_session_clear(&known);
-        return SG_OK;
-    }
     if (!c->steps.run)
         return sg_fail(e, SG_E_UNSUPPORTED, SG_NOT_SENT, "nothing is there to run steps");
     json_t *step = json_pack("{s[sss]sssi}", "argv", "/bin/sh", "-c", check_script, "cwd", "/", "timeout_ms",
@@ -213,8 +208,9 @@ enum sg_code steps_base_check(struct control *c, const struct step_session *s, s
         return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory to check the image");
     struct missing m;
     struct step_result r;
-    enum sg_code rc = run_check(c, s, step, false, &m, &r, e);
-    if (rc == SG_E_PROCESS_ID_CONFLICT) /* an earlier one could not start, or somebody took its name */
+    enum sg_code rc = run_check(c, s, step, again, &m, &r, e);
+    if (rc == SG_E_PROCESS_ID_CONFLICT &&
+        !again) /* an earlier one could not start, or somebody took its name */
         rc = run_check(c, s, step, true, &m, &r, e);
     json_decref(step);
     if (rc == SG_E_EXECUTABLE_NOT_FOUND)
@@ -228,4 +224,19 @@ enum sg_code steps_base_check(struct control *c, const struct step_session *s, s
                        "the shell of the image could not tell what it has");
     session_cache_put(c->checked, s->session_id, s->session_id, "/", NULL, 0);
     return SG_OK;
+}
+
+enum sg_code steps_base_check(struct control *c, const struct step_session *s, struct sg_error *e)
+{
+    struct cached_session known;
+    if (!session_cache_get(c->checked, s->session_id, &known))
+        return check(c, s, false, e);
+    cached_session_clear(&known);
+    return SG_OK;
+}
+
+enum sg_code steps_base_check_again(struct control *c, const struct step_session *s, struct sg_error *e)
+{
+    session_cache_forget(c->checked, s->session_id);
+    return check(c, s, true, e);
 }

@@ -55,5 +55,8 @@ SG_MUST_CHECK enum sg_code steps_run(struct control *c, const struct step_sessio
  * missing.  A session that passed is not checked again. */
 SG_MUST_CHECK enum sg_code steps_base_check(struct control *c, const struct step_session *s,
                                             struct sg_error *e);
+/* The same, also of a session that passed before. */
+SG_MUST_CHECK enum sg_code steps_base_check_again(struct control *c, const struct step_session *s,
+                                                  struct sg_error *e);
 
 #endif
