@@ -22,6 +22,7 @@ struct cleanups;
 struct leases;
 struct names;
 struct keepalive;
+struct templates;
 struct sweep;
 
 struct control {
@@ -34,6 +35,7 @@ struct control {
     struct leases *leases;
     struct names *names; /* the locks that are held (control/names.h) */
     struct keepalive *keepalive;
+    struct templates *templates; /* NULL: none are prepared (control/templates.h) */
     struct sweep *sweep; /* NULL: not begun (control/sweep.h) */
     struct step_runner steps; /* run NULL: none */
     struct session_cache *sessions;

@@ -7,9 +7,10 @@
 #include "control/command.h"
 #include "control/control.h"
 #include "control/fields.h"
+#include "control/sweep.h"
 #include "control/tags.h"
 #include "guestlink/guestlink.h"
-#include "store/cleanups.h"
+#include "store/retention.h"
 #include "vercel/snapshots.h"
 
 #include <poll.h>
@@ -107,11 +108,22 @@ static enum sg_code end_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct call *k = arg;
     enum sg_code rc = store_prep_end(db, k->c->upstream, k->row, &k->held, e);
+    if (!rc && k->held && *k->row->snapshot_id)
+        rc = store_snapshot_name_put(db, k->c->upstream, k->row->snapshot_id, SNAPSHOT_BY_TEMPLATE,
+                                     k->row->fingerprint, e);
     if (rc || !k->held || !k->old_snapshot)
         return rc;
-    struct store_cleanup old = {.kind = CLEANUP_SNAPSHOT, .why = "a template was prepared anew"};
-    (void)snprintf(old.target, sizeof old.target, "%s", k->old_snapshot);
-    return store_cleanup_put(db, k->c->upstream, &old, 0, 0, e);
+    return prepare_release(db, k->c->upstream, k->old_snapshot, k->row->fingerprint, e);
+}
+
+enum sg_code prepare_release(struct store_db *db, const char *upstream, const char *snapshot_id,
+                             const char *fingerprint, struct sg_error *e)
+{
+    struct store_release r = {.sandbox = ""};
+    (void)snprintf(r.snapshot_id, sizeof r.snapshot_id, "%s", snapshot_id);
+    enum sg_code rc =
+        store_snapshot_name_drop(db, upstream, snapshot_id, SNAPSHOT_BY_TEMPLATE, fingerprint, e);
+    return rc ? rc : store_release_put(db, upstream, &r, e);
 }
 
 static enum sg_code leave_fn(struct store_db *db, void *arg, struct sg_error *e)
@@ -677,7 +689,7 @@ enum sg_code prepare_run(struct prepares *all, const struct prepare_order *o, st
     take_off(&p);
     if (*p.row.builder)
         remove_builder(&p, p.row.builder, p.row.alloc, late, "the builder of a template");
-    cleanups_kick(p.c);
+    control_sweep_kick(p.c);
     if (!rc)
         *out = p.row;
     sg_buf_free(&p.log);

@@ -37,6 +37,10 @@ void prepare_abandon(struct prepares *all, const char *attempt, const struct sto
 /* Whether the upstream still has it.  SNAPSHOT_GONE where it has not. */
 SG_MUST_CHECK enum sg_code prepare_usable(struct control *c, const char *snapshot_id, struct sg_error *e);
 
+/* For store_fn: the preparation stands on this snapshot no more; it goes when nobody needs it. */
+SG_MUST_CHECK enum sg_code prepare_release(struct store_db *db, const char *upstream, const char *snapshot_id,
+                                           const char *fingerprint, struct sg_error *e);
+
 /* Files first, then steps, in any session; ids as steps_run.  say (may be NULL) is told what begins, as output. */
 SG_MUST_CHECK enum sg_code prepare_inside(struct control *c, const struct template_spec *spec,
                                           const struct step_session *s, const char *id_base,
