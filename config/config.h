@@ -58,6 +58,7 @@ struct config {
     int64_t watch_retain_bytes;
     /* [lifecycle] */
     int64_t lease_grace_ms;
+    int64_t prepare_silence_ms;
     char *keep_alive; /* attached, off */
     int64_t keep_alive_lead_ms;
     int64_t keep_alive_step_ms;

@@ -27,7 +27,7 @@ enum {
     FLUSH_BYTES = 16 * 1024,
     LOST_CREATE_MS = 5000,       /* a builder whose answer was lost is looked for so long */
     BEGIN_MS = 5 * 60 * 1000,    /* for its session to run */
-    LOST_CAPTURE_MS = 60 * 1000, /* a capture whose answer was lost, where nothing shows that it goes on */
+    LOST_CAPTURE_MS = 6 * 1000,  /* a capture whose answer was lost, where nothing shows that it goes on */
     CAPTURE_MS = 10 * 60 * 1000,
     POLL_MS = 500,
     SPARE_MS = 30 * 60 * 1000, /* the intended clean-up comes so long after the builder's own end */

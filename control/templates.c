@@ -1,5 +1,7 @@
 #include "control/templates.h"
 
+#include "base/clock.h"
+#include "base/crypto.h"
 #include "base/json.h"
 #include "control/control.h"
 #include "control/flights.h"
@@ -10,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { SHORT_LIST = 100 };
 
@@ -63,13 +64,10 @@ static enum sg_code parse(const struct row *r, struct template_spec *out, struct
 
 static json_t *time_json(int64_t ms)
 {
-    char text[40];
-    struct tm tm;
-    time_t s = (time_t)(ms / 1000);
-    if (ms <= 0 || !gmtime_r(&s, &tm))
+    char text[SG_TIME_TEXT];
+    if (ms <= 0)
         return json_null();
-    size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(text + n, sizeof text - n, ".%03dZ", (int)(ms % 1000));
+    sg_time_format(ms, text);
     return json_string(text);
 }
 
@@ -299,22 +297,62 @@ enum sg_code control_template_use(struct control *c, const char *template_name, 
     return rc;
 }
 
-enum sg_code control_template_apply(struct control *c, const char *name, const struct step_session *s,
-                                    const char *id_base, char fingerprint[65], struct sg_error *e)
+/* ---- once more, in a sandbox that is there ---- */
+
+/* Its running session; out is cleared by cached_session_clear. */
+static enum sg_code running(struct control *c, const char *sandbox, bool resume, struct cached_session *out,
+                            struct sg_error *e)
+{
+    struct vercel_sandbox s;
+    enum sg_code rc = control_name_for_lookup(sandbox, e);
+    if (!rc)
+        rc = vercel_get(c->vercel, sandbox, resume, &s, e);
+    if (rc)
+        return rc;
+    enum vercel_status status = s.session_status != VERCEL_STATUS_OTHER ? s.session_status : s.status;
+    control_observe(c, &s);
+    vercel_sandbox_clear(&s);
+    if (status == VERCEL_RUNNING && session_cache_get(c->sessions, sandbox, out))
+        return SG_OK;
+    bool moves = status == VERCEL_STOPPING || status == VERCEL_SNAPSHOTTING || status == VERCEL_PENDING;
+    return sg_fail(e, moves ? SG_E_SANDBOX_TRANSITION : SG_E_SANDBOX_NOT_RUNNING, SG_NOT_SENT,
+                   "the sandbox is %s", vercel_status_name(status));
+}
+
+static enum sg_code apply(struct control *c, const struct template_spec *spec, const struct step_session *s,
+                          const char *nonce, struct sg_error *e)
+{
+    char id[48], random[33];
+    if (!nonce && !sg_random_id(random, "", 24))
+        return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "no randomness for an id");
+    (void)snprintf(id, sizeof id, "apply-%.32s", nonce ? nonce : random);
+    enum sg_code rc = steps_base_check(c, s, e);
+    return rc ? rc : prepare_inside(c, spec, s, id, NULL, NULL, e);
+}
+
+enum sg_code control_template_apply(struct control *c, const char *sandbox, const char *name, bool resume,
+                                    const char *nonce, json_t **told, struct sg_error *e)
 {
     struct row r;
-    struct template_spec spec;
+    struct template_spec spec = {0};
+    struct cached_session session = {0};
     enum sg_code rc = find(c, name, &r, e);
     if (!rc)
         rc = parse(&r, &spec, e);
-    store_template_clear(&r.t);
-    if (rc)
-        return rc;
-    memcpy(fingerprint, spec.fingerprint, sizeof spec.fingerprint);
-    rc = steps_base_check(c, s, e);
     if (!rc)
-        rc = prepare_inside(c, &spec, s, id_base, NULL, NULL, e);
+        rc = running(c, sandbox, resume, &session, e);
+    const struct step_session s = {sandbox, session.session_id, session.cwd, session.arch};
+    if (!rc)
+        rc = apply(c, &spec, &s, nonce, e);
+    if (!rc) {
+        *told = json_pack("{ssssssss}", "sandbox", sandbox, "session_id", session.session_id, "template",
+                          name, "fingerprint", spec.fingerprint);
+        if (!*told)
+            rc = sg_fail(e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
+    }
+    cached_session_clear(&session);
     template_spec_clear(&spec);
+    store_template_clear(&r.t);
     return rc;
 }
 

@@ -10,7 +10,6 @@
 #define SG_CONTROL_TEMPLATES_H
 
 #include "control/sandboxes.h"
-#include "control/steps.h"
 
 /* ---- worker threads, blocking ---- */
 
@@ -25,11 +24,12 @@ SG_MUST_CHECK enum sg_code control_template_list(struct control *c, const char *
                                                  json_t **page, struct sg_error *e);
 /* Success also where there is none.  Its snapshot goes when nobody else needs it. */
 SG_MUST_CHECK enum sg_code control_template_delete(struct control *c, const char *name, struct sg_error *e);
-/* Its files and steps once more, in a session that runs; nothing is captured.  id_base: as steps_run, STEP_ID_BASE_MAX
- * characters; *fingerprint (65 characters) tells what was applied. */
-SG_MUST_CHECK enum sg_code control_template_apply(struct control *c, const char *name,
-                                                  const struct step_session *s, const char *id_base,
-                                                  char fingerprint[65], struct sg_error *e);
+/* Its files and steps once more, in the running session of a sandbox; nothing is captured.  resume: it is started where it does
+ * not run.  nonce (NULL: none): with the same one nothing runs twice in a session.  *told: {sandbox, session_id, template,
+ * fingerprint}. */
+SG_MUST_CHECK enum sg_code control_template_apply(struct control *c, const char *sandbox, const char *name,
+                                                  bool resume, const char *nonce, json_t **told,
+                                                  struct sg_error *e);
 
 /* ---- loop thread ---- */
 

@@ -73,4 +73,12 @@ void route_upload_remove(struct exchange *ex);
 void route_archive_read(struct exchange *ex);
 void route_archive_write(struct exchange *ex);
 
+void route_template_put(struct exchange *ex);
+void route_template_get(struct exchange *ex);
+void route_template_list(struct exchange *ex);
+void route_template_delete(struct exchange *ex);
+void route_template_prepare(struct exchange *ex);
+void route_template_log(struct exchange *ex);
+void route_template_apply(struct exchange *ex);
+
 #endif

@@ -24,6 +24,15 @@ const struct route routes[] = {
     {"GET",    "/v1/sandboxes/{name}/lease",  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_lease_get},
     {"DELETE", "/v1/sandboxes/{name}/lease",  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_lease_release},
 
+    {"POST",   "/v1/sandboxes/{name}/apply-template", ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_template_apply, AGAIN_NONCE},
+
+    {"GET",    "/v1/templates",                ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_template_list},
+    {"PUT",    "/v1/templates/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_template_put},
+    {"GET",    "/v1/templates/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_template_get},
+    {"DELETE", "/v1/templates/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_template_delete},
+    {"POST",   "/v1/templates/{name}/prepare", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_template_prepare, AGAIN_SAFE, ROUTE_LASTS},
+    {"GET",    "/v1/templates/{name}/log",     ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_template_log},
+
     {"POST",   "/v1/sandboxes/{name}/run",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_run, AGAIN_BUILD},
 
     {"POST",   "/v1/sandboxes/{name}/processes",             ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_start, AGAIN_NONCE, ROUTE_LASTS},

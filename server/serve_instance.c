@@ -235,8 +235,7 @@ void instance_free(struct instance *in)
 {
     if (!in)
         return;
-    if (in->gw.control)
-        control_stop_jobs(in->gw.control);
+    lifecycle_stop(&in->gw);
     if (in->server)
         http_server_free(in->server); /* first: its workers still use the rooms */
     tails_stop(in->gw.tails);

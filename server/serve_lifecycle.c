@@ -2,6 +2,7 @@
 
 #include "control/keepalive.h"
 #include "control/leases.h"
+#include "control/templates.h"
 #include "relay/audience.h"
 #include "routes/ended.h"
 
@@ -56,13 +57,22 @@ bool lifecycle_start(struct gateway *gw, const struct config *c)
     };
     relay_set_audience_watch(gw->relay, &watch);
     return cleanups_start(gw->control, on_destroyed, gw) && leases_start(gw->control, c->lease_grace_ms) &&
-           keepalive_start(gw->control, &keep);
+           keepalive_start(gw->control, &keep) && templates_start(gw->control, c->prepare_silence_ms);
+}
+
+void lifecycle_stop(struct gateway *gw)
+{
+    if (!gw->control)
+        return;
+    control_stop_jobs(gw->control);
+    templates_stop(gw->control);
 }
 
 void lifecycle_free(struct gateway *gw)
 {
     if (!gw->control)
         return;
+    templates_free(gw->control);
     keepalive_free(gw->control);
     leases_free(gw->control);
     cleanups_free(gw->control);

@@ -8,7 +8,9 @@
 
 /* All rooms are built.  Loop thread; false when out of memory. */
 bool lifecycle_start(struct gateway *gw, const struct config *c);
-/* After control_stop_jobs; also when it was not started. */
+/* Nothing begins by itself any more; what runs is let go and waited for, while the loop goes on. */
+void lifecycle_stop(struct gateway *gw);
+/* After lifecycle_stop and the server; also when it was not started. */
 void lifecycle_free(struct gateway *gw);
 
 #endif

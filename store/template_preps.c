@@ -208,35 +208,6 @@ enum sg_code store_prep_sweep(struct store_db *db, const char *upstream, struct 
                        NULL, NULL, e);
 }
 
-struct name {
-    char *out;
-    bool *named;
-};
-
-static enum sg_code on_name(void *arg, const struct db_value *c, size_t n, struct sg_error *e)
-{
-    const struct name *t = arg;
-    (void)n;
-    (void)e;
-    (void)snprintf(t->out, TEMPLATE_NAME_TEXT, "%s", db_get_text(&c[0]));
-    *t->named = true;
-    return SG_OK;
-}
-
-enum sg_code store_prep_names(struct store_db *db, const char *upstream, const char *snapshot_id,
-                              char name[TEMPLATE_NAME_TEXT], bool *named, struct sg_error *e)
-{
-    struct name t = {name, named};
-    const struct db_value v[] = {db_text(upstream), db_text(snapshot_id)};
-    *named = false;
-    name[0] = '\0';
-    return db_run(db,
-                  "SELECT t.name FROM template_preps p JOIN templates t ON t.upstream = p.upstream"
-                  " AND t.fingerprint = p.fingerprint WHERE p.upstream = $1 AND p.snapshot_id = $2"
-                  " LIMIT 1",
-                  v, 2, on_name, &t, NULL, e);
-}
-
 /* ---- the log ---- */
 
 enum sg_code store_prep_log(struct store_db *db, const char *upstream, const char *fingerprint,

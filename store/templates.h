@@ -96,11 +96,6 @@ SG_MUST_CHECK enum sg_code store_prep_left(struct store_db *db, const char *upst
 /* Takes away one that no template has and nobody works on; *out is what it was. */
 SG_MUST_CHECK enum sg_code store_prep_sweep(struct store_db *db, const char *upstream, struct store_prep *out,
                                             bool *found, struct sg_error *e);
-/* Whether a preparation that a template has stands on this snapshot.  name: of one such template. */
-SG_MUST_CHECK enum sg_code store_prep_names(struct store_db *db, const char *upstream,
-                                            const char *snapshot_id, char name[TEMPLATE_NAME_TEXT],
-                                            bool *named, struct sg_error *e);
-
 /* ---- its log ---- */
 
 /* Appends at *end, which moves on; drops the oldest above TEMPLATE_LOG_MAX.  len: TEMPLATE_LOG_PIECE at most. */

@@ -43,7 +43,6 @@ struct call {
     struct store_template *list;
     size_t n;
     const char *text;
-    char name[TEMPLATE_NAME_TEXT];
     bool yes;
     int64_t end;
     size_t len;
@@ -110,11 +109,6 @@ static enum sg_code leave(struct store_db *db, struct call *c, struct sg_error *
 static enum sg_code sweep(struct store_db *db, struct call *c, struct sg_error *e)
 {
     return store_prep_sweep(db, UP, &c->prep, &c->yes, e);
-}
-
-static enum sg_code names(struct store_db *db, struct call *c, struct sg_error *e)
-{
-    return store_prep_names(db, UP, c->text, c->name, &c->yes, e);
 }
 
 static enum sg_code left(struct store_db *db, struct call *c, struct sg_error *e)
@@ -273,15 +267,8 @@ static void test_sweep(void **state)
     c = (struct call){0};
     call(&c, sweep);
     assert_false(c.yes);
-    c = (struct call){.text = "snap_1"};
-    call(&c, names);
-    assert_true(c.yes);
-    assert_string_equal(c.name, "u");
     c = (struct call){.text = "u"};
     call(&c, drop);
-    c = (struct call){.text = "snap_1"};
-    call(&c, names);
-    assert_false(c.yes);
     c = (struct call){0};
     call(&c, sweep);
     assert_true(c.yes);
