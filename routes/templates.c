@@ -137,18 +137,15 @@ void route_template_prepare(struct exchange *ex)
     static const char *const fields[] = {"refresh", NULL};
     struct sg_error e;
     bool refresh = false;
-    struct prepare *p = NULL;
     enum sg_code rc = ex_query_only(ex, no_query, &e);
     if (!rc)
         rc = sg_json_only(ex->body, "", fields, &e);
     if (!rc)
         rc = sg_json_bool(ex->body, "", "refresh", &refresh, &e);
-    if (!rc) {
-        p = calloc(1, sizeof *p);
-        if (!p)
-            rc = sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
-    }
-    if (rc) {
+    struct prepare *p = rc ? NULL : calloc(1, sizeof *p);
+    if (!p) {
+        if (!rc)
+            (void)sg_fail(&e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
         ex_fail(ex, &e);
         return;
     }
