@@ -63,6 +63,7 @@ struct config {
     int64_t keep_alive_lead_ms;
     int64_t keep_alive_step_ms;
     int64_t keep_alive_max_ms;
+    int64_t sweep_ms;
     /* [store] */
     char *state_file;               /* NULL: in memory */
     struct sg_secret *database_url; /* NULL: state_file counts */
