@@ -16,13 +16,12 @@ enum {
     LOCK_MS = 2 * 60 * 1000,
     ROWS_MAX = 100000, /* sandboxes that are swept */
     BATCH_MAX = 200,   /* snapshots of one run */
-    PAUSE_FIRST_MS = 2 * 60 * 1000,
-    PAUSE_MAX_MS = 60 * 60 * 1000,
-    DOUBLINGS_MAX = 5,
+    DOUBLINGS_MAX = 5, /* what somebody needs is looked at again after 1, 2, 4 … 32 turns */
 };
 
 struct sweep {
     struct control *c;
+    int64_t every_ms;
     struct job *job;
 };
 
@@ -34,6 +33,7 @@ struct watched { /* a sandbox that is swept, and how it was seen */
     bool evicts;
     int64_t keep;
     char current[SNAPSHOT_ID_TEXT];
+    char state[RETENTION_SWEPT_TEXT]; /* of which a change is a reason to sweep it */
 };
 
 struct candidate {
@@ -140,6 +140,8 @@ static void look_at(struct watched *w, const struct vercel_sandbox *s)
     const char *id = s->current_snapshot_id ? s->current_snapshot_id : "";
     if (snprintf(w->current, sizeof w->current, "%s", id) >= SNAPSHOT_ID_TEXT)
         w->seen = false;
+    (void)snprintf(w->state, sizeof w->state, "%s %lld %lld", w->current, (long long)w->keep,
+                   (long long)s->updated_at);
 }
 
 static bool on_sandbox(void *arg, const struct vercel_sandbox *s)
@@ -177,7 +179,7 @@ static enum sg_code superseded_fn(struct store_db *db, void *arg, struct sg_erro
         (void)snprintf(row.snapshot_id, sizeof row.snapshot_id, "%s", s->id);
         rc = store_release_put(db, k->r->c->upstream, &row, e);
     }
-    (void)snprintf(k->row->swept, sizeof k->row->swept, "%s", k->w->current);
+    (void)snprintf(k->row->swept, sizeof k->row->swept, "%s", k->w->state);
     return rc ? rc : store_retention_swept(db, k->r->c->upstream, k->row, e);
 }
 
@@ -189,7 +191,7 @@ static void sweep_one(struct run *r, struct watched *w)
     enum sg_code rc = SG_OK;
     if (w->other || (w->seen && w->evicts)) /* the upstream does it again, by somebody's will */
         fn = forget_row_fn;
-    else if (!w->seen || !w->still || !*w->current || !strcmp(w->current, w->row.swept))
+    else if (!w->seen || !w->still || !*w->current || !strcmp(w->state, w->row.swept))
         return;
     else
         rc = control_own_snapshots(r->c, w->row.sandbox, &own, &r->e);
@@ -284,8 +286,7 @@ static void settle(struct candidate_call *k)
 static void later(struct run *r, struct candidate *x)
 {
     int64_t n = x->row.tries < DOUBLINGS_MAX ? x->row.tries : DOUBLINGS_MAX;
-    int64_t ms = (int64_t)PAUSE_FIRST_MS << n;
-    struct candidate_call k = {.r = r, .x = x, .pause_ms = ms < PAUSE_MAX_MS ? ms : PAUSE_MAX_MS};
+    struct candidate_call k = {.r = r, .x = x, .pause_ms = r->c->sweep->every_ms << n};
     settle(&k);
 }
 
@@ -498,8 +499,9 @@ bool control_sweep_start(struct control *c, int64_t every_ms)
     if (!s)
         return false;
     s->c = c;
+    s->every_ms = every_ms > 0 ? every_ms : EVERY_MS;
     c->sweep = s;
-    s->job = job_add(c->jobs, "sweep", every_ms ? every_ms : EVERY_MS, on_time, s);
+    s->job = job_add(c->jobs, "sweep", s->every_ms, on_time, s);
     return s->job != NULL;
 }
 

@@ -21,6 +21,12 @@ void route_sandbox_stop(struct exchange *ex);
 void route_lease_put(struct exchange *ex);
 void route_lease_get(struct exchange *ex);
 void route_lease_release(struct exchange *ex);
+void route_snapshot_list(struct exchange *ex);
+void route_snapshot_get(struct exchange *ex);
+void route_snapshot_delete(struct exchange *ex);
+void route_sandbox_snapshots(struct exchange *ex);
+void route_sandbox_capture(struct exchange *ex);
+void route_sandbox_sessions(struct exchange *ex);
 
 void route_run(struct exchange *ex);
 

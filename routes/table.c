@@ -32,6 +32,12 @@ const struct route routes[] = {
     {"DELETE", "/v1/templates/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_template_delete},
     {"POST",   "/v1/templates/{name}/prepare", ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_template_prepare, AGAIN_SAFE, ROUTE_LASTS},
     {"GET",    "/v1/templates/{name}/log",     ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_template_log},
+    {"GET",    "/v1/sandboxes/{name}/sessions",  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_sessions},
+    {"GET",    "/v1/sandboxes/{name}/snapshots", ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_snapshots},
+    {"POST",   "/v1/sandboxes/{name}/snapshots", ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_capture, AGAIN_LOST},
+    {"GET",    "/v1/snapshots",                  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_snapshot_list},
+    {"GET",    "/v1/snapshots/{id}",             ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_snapshot_get},
+    {"DELETE", "/v1/snapshots/{id}",             ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_snapshot_delete},
 
     {"POST",   "/v1/sandboxes/{name}/run",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_run, AGAIN_BUILD},
 

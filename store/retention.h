@@ -6,14 +6,14 @@
 
 #include "store/snapshot_names.h"
 
-enum { RETENTION_SANDBOX_TEXT = 129 };
+enum { RETENTION_SANDBOX_TEXT = 129, RETENTION_SWEPT_TEXT = 192 };
 
 /* A sandbox that evicted its own snapshots until the gateway told it not to, or would have.  Which one of the name: by its
  * time of creation. */
 struct store_retention {
     char sandbox[RETENTION_SANDBOX_TEXT];
     int64_t created_at_ms;
-    char swept[SNAPSHOT_ID_TEXT]; /* what was its current snapshot when it was last swept */
+    char swept[RETENTION_SWEPT_TEXT]; /* how it was when it was last swept, as the sweep tells it */
 };
 /* The same again changes nothing; another one of the name takes its place. */
 SG_MUST_CHECK enum sg_code store_retention_put(struct store_db *db, const char *upstream, const char *sandbox,
