@@ -42,6 +42,9 @@ struct config {
     int64_t create_timeout_ms; /* of a call that allocates */
     int64_t retries;
     int64_t retry_budget_ms;
+    char *plan; /* unknown, hobby, pro, enterprise */
+    int64_t plan_percent;
+    int64_t breaker_failures;
     /* [relay] */
     int64_t retain_bytes;
     int64_t run_max_output;

@@ -44,6 +44,9 @@ void instance_upstream(struct config *c, struct vercel_config *v)
         .create_timeout_ms = c->create_timeout_ms,
         .retries = (int)c->retries,
         .retry_budget_ms = c->retry_budget_ms,
+        .plan = c->plan,
+        .plan_percent = c->plan_percent,
+        .breaker_failures = c->breaker_failures,
     };
     c->token = NULL;
 }

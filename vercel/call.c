@@ -11,6 +11,8 @@
 static void call_free(struct vercel_call *call)
 {
     call_request_free(call);
+    vercel_auth_unref(call->auth);
+    free(call->refused);
     sg_buf_free(&call->in);
     free(call);
 }
@@ -30,7 +32,9 @@ static void call_die(struct vercel_call *call)
     call->state = CALL_DEAD;
     vt_stop(c->transport, &call->job);
     sg_timer_free(call->timer);
-    call->timer = NULL;
+    sg_timer_free(call->parked_timer);
+    call->timer = call->parked_timer = NULL;
+    call_admit_leave(call);
     TAILQ_REMOVE(&c->calls, call, link);
     sg_loop_bury(c->loop, &call->grave);
 }
@@ -83,6 +87,8 @@ static struct vercel_call *call_new(struct vercel_client *c, const struct vercel
     call->read_size = r->read_size;
     call->means = r->means;
     call->idempotent = r->idempotent;
+    call->kind = r->spends;
+    call->units = r->units > 1 ? r->units : 1;
     sg_buf_init(&call->in, VERCEL_JSON_MAX);
     (void)snprintf(call->method, sizeof call->method, "%s", r->method);
     (void)snprintf(call->expect_type, sizeof call->expect_type, "%s", r->expect_type ? r->expect_type : "");
@@ -95,6 +101,20 @@ static struct vercel_call *call_new(struct vercel_client *c, const struct vercel
         return NULL;
     }
     return call;
+}
+
+/* No callback runs before its maker has the call.  False: out of memory. */
+static bool refuse_later(struct vercel_call *call, const struct sg_error *why)
+{
+    call->refused = malloc(sizeof *why);
+    if (!call->timer)
+        call->timer = sg_timer_new(call->client->loop, call_on_timer, call);
+    if (!call->refused || !call->timer)
+        return false;
+    *call->refused = *why;
+    call->state = CALL_WAITING;
+    sg_timer_start(call->timer, 0);
+    return true;
 }
 
 static struct vercel_call *start(struct vercel_client *c, const struct vercel_request *r,
@@ -118,12 +138,14 @@ static struct vercel_call *start(struct vercel_client *c, const struct vercel_re
         call->ev = *ev;
     call->collect_done = collect;
     call->arg = arg;
-    if (call_attempt_start(call, e) != SG_OK) {
-        call_free(call);
-        return NULL;
-    }
     TAILQ_INSERT_TAIL(&c->calls, call, link);
-    return call;
+    call_retry_earn(c);
+    struct sg_error why;
+    if (call_go(call, &why) == SG_OK || refuse_later(call, &why))
+        return call;
+    *e = why;
+    call_die(call);
+    return NULL;
 }
 
 struct vercel_call *vercel_call_start(struct vercel_client *c, const struct vercel_request *r,

@@ -8,6 +8,7 @@
 #ifndef SG_VERCEL_CALL_H
 #define SG_VERCEL_CALL_H
 
+#include "vercel/auth.h"
 #include "vercel/impl.h"
 
 #include "base/buf.h"
@@ -17,6 +18,9 @@ enum state {
     CALL_WAITING, /* between attempts */
     CALL_DEAD     /* ended or cancelled; the memory goes at the end of the turn */
 };
+
+/* Where a waiting call waits; otherwise for its timer. */
+enum call_place { PLACE_NONE, PLACE_LINE, PLACE_PARKED };
 
 /* Why the running attempt was given up from inside a libcurl callback. */
 enum stop_reason { STOP_NONE, STOP_RESEND, STOP_TOO_BIG, STOP_TYPE, STOP_SOURCE };
@@ -41,6 +45,9 @@ struct vercel_call {
     char expect_type[48];
     struct vercel_meaning means;
     bool idempotent;
+    enum quota_kind kind; /* what it spends besides a request, and how much of it */
+    int64_t units;
+    struct vercel_auth *auth; /* of the newest attempt */
 
     /* whom it tells */
     struct vercel_events ev;
@@ -53,6 +60,16 @@ struct vercel_call {
     int64_t deadline; /* of the whole call; 0: none */
     int64_t retry_until;
     struct sg_timer *timer; /* backoff; made when first needed */
+
+    /* until it may go (call_admit.c) */
+    enum call_place place;
+    TAILQ_ENTRY(vercel_call) wait_link;
+    enum quota_kind line; /* PLACE_LINE: in which */
+    unsigned passed;      /* of this attempt: kinds of quota it has */
+    struct sg_timer *parked_timer;
+    struct sg_error *refused; /* told by the timer: nothing is told before it was returned to its maker */
+    bool probe;               /* its answer decides whether the upstream is well */
+    bool asked_for_token;     /* it was refused once, and waited for another token */
 
     /* the attempt */
     int attempts;
@@ -86,11 +103,30 @@ bool call_ok_status(const struct vercel_call *call);
 /* The callbacks of an attempt, for all it receives and for a body that is streamed. */
 bool call_receive_set(struct vercel_call *call, CURL *h);
 
+/* ---- call_admit.c ---- */
+/* The next attempt, now or when its turn has come.  Refused: nothing was begun. */
+SG_MUST_CHECK enum sg_code call_go(struct vercel_call *call, struct sg_error *e);
+void call_go_or_fail(struct vercel_call *call);
+/* Out of the line, and no probe any more; idempotent. */
+void call_admit_leave(struct vercel_call *call);
+/* Waits for another token; false: there will be none. */
+bool call_park(struct vercel_call *call);
+void call_on_line_timer(void *client);
+/* The upstream answered, or failed to. */
+void call_heard(struct vercel_call *call, bool ok);
+/* Keeps others from asking before the time that a refusal named. */
+void call_told_limit(struct vercel_call *call, const struct sg_error *e);
+/* Each call earns a part of a retry for all; false: there are none left. */
+void call_retry_earn(struct vercel_client *c);
+bool call_retry_spend(struct vercel_client *c);
+
 /* ---- call_attempt.c ---- */
-/* The next attempt.  Nothing was begun when it fails. */
+/* Begins an attempt that was admitted.  Nothing was begun when it fails. */
 SG_MUST_CHECK enum sg_code call_attempt_start(struct vercel_call *call, struct sg_error *e);
 /* A byte of the request may have left, with this attempt or one before. */
 bool call_was_sent(const struct vercel_call *call);
+/* Goes on when the timer is due: the next attempt, or the refusal. */
+void call_on_timer(void *call);
 /* As vt_job.done. */
 void call_attempt_done(struct vt_job *job, CURL *h, CURLcode result);
 

@@ -47,12 +47,15 @@ oom:
                    "No memory for the call to the upstream.");
 }
 
-static void on_backoff(void *arg)
+void call_on_timer(void *arg)
 {
     struct vercel_call *call = arg;
-    struct sg_error e;
-    if (call_attempt_start(call, &e) != SG_OK)
+    if (call->refused) {
+        struct sg_error e = *call->refused;
         call_finish(call, &e);
+    } else {
+        call_go_or_fail(call);
+    }
 }
 
 /* How long to wait before the next attempt; -1: there is none. */
@@ -100,8 +103,8 @@ static bool try_again(struct vercel_call *call, const struct sg_error *e, bool h
     if (ms < 0)
         return false;
     if (!call->timer)
-        call->timer = sg_timer_new(call->client->loop, on_backoff, call);
-    if (!call->timer)
+        call->timer = sg_timer_new(call->client->loop, call_on_timer, call);
+    if (!call->timer || !call_retry_spend(call->client))
         return false;
     call->state = CALL_WAITING;
     sg_log(SG_LOG_DEBUG, "upstream_retry", "attempt", "i", (int64_t)call->attempts, "wait_ms", "i", ms,
@@ -166,6 +169,30 @@ static void explain(struct vercel_call *call, CURL *h, CURLcode result, struct s
     }
 }
 
+/* What a failed attempt says of the upstream's health.  An error about one session's streams or files says nothing of the
+ * whole. */
+static void hear(struct vercel_call *call, CURLcode result)
+{
+    bool ours = call->stop == STOP_SOURCE || result == CURLE_OUT_OF_MEMORY;
+    if (call->status ? call->status >= 500 && call->job.class == VT_CONTROL : !ours)
+        call_heard(call, false);
+    else
+        call_admit_leave(call);
+}
+
+/* The token was refused: with another one it may be taken.  Whatever the call is, nothing of it has begun. */
+static bool renew_token(struct vercel_call *call, const struct sg_error *e)
+{
+    if (e->upstream_status != 401 || call->asked_for_token || call->told_head ||
+        (call->read && !call->rewind))
+        return false;
+    call->asked_for_token = true;
+    if (call->auth == call->client->auth)
+        return call_park(call);
+    call_go_or_fail(call); /* there is a new one already */
+    return true;
+}
+
 static bool was_sent(const struct vercel_call *call, CURL *h)
 {
     long size = 0;
@@ -193,6 +220,8 @@ void call_attempt_done(struct vt_job *job, CURL *h, CURLcode result)
     }
     struct sg_error e;
     explain(call, h, result == CURLE_OK && !call->status ? CURLE_GOT_NOTHING : result, &e);
-    if (!try_again(call, &e, tls_fault(result)))
+    hear(call, result);
+    call_told_limit(call, &e);
+    if (!renew_token(call, &e) && !try_again(call, &e, tls_fault(result)))
         call_finish(call, &e);
 }

@@ -27,6 +27,8 @@ static bool head_complete(struct vercel_call *call)
     if (status < 200 || call->status) /* 1xx; or trailers after the body */
         return true;
     call->status = (int)status;
+    if (status < 500)
+        call_heard(call, true);
     if (!call_ok_status(call))
         return true;
     (void)curl_easy_getinfo(call->job.easy, CURLINFO_CONTENT_TYPE, &type);

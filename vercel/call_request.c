@@ -19,12 +19,12 @@ static char *header_line(const char *name, const char *value)
 
 static bool copy_headers(struct vercel_call *call, const struct vercel_request *r)
 {
-    struct curl_slist *tail = call->client->common_headers;
+    call->auth = vercel_auth_ref(call->client->auth);
     call->content_type =
         header_line("Content-Type: ", r->content_type ? r->content_type : "application/json");
     if (!call->content_type)
         return false;
-    call->headers[0] = (struct curl_slist){call->content_type, tail};
+    call->headers[0] = (struct curl_slist){call->content_type, call->auth->list};
     call->header_list = &call->headers[0];
     if (r->extra_header) {
         call->extra_header = strdup(r->extra_header);
@@ -106,6 +106,11 @@ bool call_request_set(struct vercel_call *call, CURL *h)
     if (call->deadline) {
         int64_t ms = call->deadline - sg_mono_ms();
         left = ms > 1 ? (long)ms : 1;
+    }
+    if (call->auth != call->client->auth) { /* it was renewed meanwhile */
+        vercel_auth_unref(call->auth);
+        call->auth = vercel_auth_ref(call->client->auth);
+        call->headers[0].next = call->auth->list;
     }
     bool ok = set_body(call, h);
 #define SET(opt, value) ok = ok && curl_easy_setopt(h, opt, value) == CURLE_OK

@@ -1,7 +1,10 @@
+#include "vercel/auth.h"
+#include "vercel/call.h"
 #include "vercel/impl.h"
 #include "vercel/wsock.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +16,6 @@ enum {
     DEFAULT_RETRIES = 2,
     DEFAULT_BUDGET_MS = 10000
 };
-
-/* curl_slist wants char *; it never writes through it. */
-static char *unconst(const char *s)
-{
-    return (char *)(uintptr_t)s;
-}
 
 static enum sg_code bad(struct sg_error *e, const char *pointer, const char *why)
 {
@@ -79,21 +76,6 @@ static enum sg_code check_config(const struct vercel_config *config, struct sg_e
     return SG_OK;
 }
 
-static bool set_auth(struct vercel_client *c, const struct sg_secret *token)
-{
-    struct sg_buf b;
-    sg_buf_init(&b, sg_secret_len(token) + 64);
-    if (sg_buf_reserve(&b, sg_secret_len(token) + 32) && /* at once: growing would leave copies behind */
-        sg_buf_adds(&b, "Authorization: Bearer ") && sg_buf_adds(&b, sg_secret_bytes(token)))
-        c->auth = sg_secret_new(b.data, b.len);
-    sg_buf_wipe(&b);
-    if (!c->auth)
-        return false;
-    c->common_headers[0] = (struct curl_slist){unconst(sg_secret_bytes(c->auth)), &c->common_headers[1]};
-    c->common_headers[1] = (struct curl_slist){unconst("Expect:"), NULL}; /* no waiting for "100 Continue" */
-    return true;
-}
-
 static bool set_strings(struct vercel_client *c, const struct vercel_config *config)
 {
     c->base_url = strdup(config->base_url);
@@ -121,7 +103,8 @@ static void client_free(struct vercel_client *c)
 {
     wsock_pool_free(c->wsocks);
     vt_free(c->transport);
-    sg_secret_free(c->auth);
+    vercel_auth_unref(c->auth);
+    sg_timer_free(c->line_timer);
     free(c->base_url);
     free(c->team_query);
     free(c->project_id);
@@ -151,6 +134,16 @@ enum sg_code vercel_client_new(struct sg_loop *loop, const struct vercel_config 
     TAILQ_INIT(&c->calls);
     TAILQ_INIT(&c->waits);
     TAILQ_INIT(&c->terminals);
+    TAILQ_INIT(&c->parked);
+    for (int i = 0; i < QUOTA_KINDS; i++)
+        TAILQ_INIT(&c->lines[i]);
+    const struct quota_limits limits =
+        quota_plan(config->plan ? config->plan : "", config->plan_percent ? config->plan_percent : 100);
+    quota_init(&c->quota, &limits, sg_mono_ms());
+    breaker_init(&c->breaker, config->breaker_failures);
+    c->retry_seen_ms = sg_mono_ms();
+    c->retry_tokens = INT64_MAX / 2; /* all there can be */
+    call_retry_earn(c);
     pthread_mutex_init(&c->lock, NULL);
     if (!set_strings(c, config))
         goto out;
@@ -160,7 +153,9 @@ enum sg_code vercel_client_new(struct sg_loop *loop, const struct vercel_config 
         .connect_timeout_ms =
             config->connect_timeout_ms > 0 ? (long)config->connect_timeout_ms : DEFAULT_CONNECT_MS,
     };
-    if (!set_auth(c, token) || !(c->transport = vt_new(loop, &vc)))
+    c->auth = vercel_auth_new(token, config->token_expires_ms);
+    c->line_timer = sg_timer_new(loop, call_on_line_timer, c);
+    if (!c->auth || !c->line_timer || !(c->transport = vt_new(loop, &vc)))
         goto out;
     code = SG_OK;
 out:

@@ -6,7 +6,9 @@
  *
  * Retries (the only place that retries): a request is sent again only when that is safe — `idempotent`, or
  * proven not to have left — honouring Retry-After, with exponential backoff, jitter, and at most
- * config.retries more attempts within config.retry_budget_ms.  A POST that is not idempotent is never sent
+ * config.retries more attempts within config.retry_budget_ms; all calls together retry at most a fifth as often as they
+ * are made, and some. Before each attempt, call_admit.c: the token must be good, the upstream not known to be down
+ * (breaker.h), and the plan's limits not used up (quota.h: who fits within the retry budget waits in line).  A POST that is not idempotent is never sent
  * twice once a byte left. `outcome` in an error says what is known: not_sent (no byte left), not_started (the
  * upstream refused: 4xx), unknown (bytes left, no valid answer, or 5xx).
  */
@@ -16,6 +18,7 @@
 #include "base/crypto.h"
 #include "base/error.h"
 #include "base/loop.h"
+#include "vercel/quota.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -32,11 +35,21 @@ struct vercel_config {
     int64_t connect_timeout_ms; /* 0: 5000 */
     int64_t timeout_ms;         /* whole control call, 0: 30000; stop and resume get 10 minutes */
     int64_t create_timeout_ms;  /* of a call that allocates; 0: 10 minutes */
-    int retries;                /* further attempts, default 2 when negative */
-    int64_t retry_budget_ms;    /* 0: 10000 */
+    int64_t token_expires_ms;   /* wall clock; 0: not known.  Never sent afterwards */
+    const char *plan;         /* "hobby", "pro", "enterprise": its limits are kept; NULL, others: not known */
+    int64_t plan_percent;     /* the share of it that is this gateway's; 0: 100 */
+    int64_t breaker_failures; /* in a row, until the upstream counts as down; 0: never */
+    int retries;              /* further attempts, default 2 when negative */
+    int64_t retry_budget_ms;  /* 0: 10000 */
 };
 
 struct vercel_client;
+struct vercel_auth_source { /* who can get another token */
+    /* Loop thread: the one in force was refused, or has expired.  At most once until vercel_client_set_token or
+     * vercel_client_no_token, either of which must follow. */
+    void (*wanted)(void *arg);
+    void *arg;
+};
 
 /* Copies the strings.  Needs curl_global_init done.  INVALID_FIELD for an unusable URL or CA file. */
 SG_MUST_CHECK enum sg_code vercel_client_new(struct sg_loop *loop, const struct vercel_config *config,
@@ -46,6 +59,13 @@ SG_MUST_CHECK enum sg_code vercel_client_new(struct sg_loop *loop, const struct 
 void vercel_client_free(struct vercel_client *c);
 /* How long a call that allocates takes at the most. */
 int64_t vercel_create_timeout_ms(const struct vercel_client *c);
+/* Loop thread.  Calls that find no good token wait for another one, half a minute at most. */
+void vercel_client_set_auth_source(struct vercel_client *c, const struct vercel_auth_source *s);
+/* The token from now on (borrowed); what is under way goes on with the one it was begun with. */
+SG_MUST_CHECK enum sg_code vercel_client_set_token(struct vercel_client *c, const struct sg_secret *token,
+                                                   int64_t expires_ms, struct sg_error *e);
+/* There is none to be had now: who waits for it fails with why. */
+void vercel_client_no_token(struct vercel_client *c, const struct sg_error *why);
 const char *vercel_project_id(const struct vercel_client *c); /* NULL when not set */
 
 /* ---- the general call ---- */
@@ -82,6 +102,8 @@ struct vercel_request {
     const char *expect_type;   /* media type a 2xx must have, else UPSTREAM_BAD_RESPONSE; NULL: any */
     struct vercel_meaning means;
     enum vercel_class class;
+    enum quota_kind spends; /* QUOTA_REQUESTS: nothing else */
+    int64_t units;          /* of it */
     bool idempotent;
     int64_t timeout_ms; /* 0: the client's; -1: none (streams: then only stalls of the TCP peer end it) */
 };

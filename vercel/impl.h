@@ -2,6 +2,8 @@
 #ifndef SG_VERCEL_IMPL_H
 #define SG_VERCEL_IMPL_H
 
+#include "vercel/breaker.h"
+#include "vercel/quota.h"
 #include "vercel/sandboxes.h"
 #include "vercel/transport.h"
 
@@ -15,6 +17,7 @@ enum {
     VERCEL_JSON_MAX = 8 * 1024 * 1024,
     VERCEL_ERROR_BODY_MAX = 64 * 1024,
     VERCEL_URL_MAX = 16 * 1024,
+    VERCEL_VCPUS = 2,                    /* of a sandbox, where nothing is said */
     VERCEL_LONG_WAIT_MS = 10 * 60 * 1000 /* stop, resume, create: a boot or a snapshot happens meanwhile */
 };
 
@@ -31,9 +34,18 @@ struct vercel_client {
     char *proxy, *ca_bundle; /* NULL: none, the system's */
     int64_t timeout_ms, create_timeout_ms, retry_budget_ms;
     int retries;
-    struct sg_secret *auth;              /* the whole Authorization header line */
-    struct curl_slist common_headers[2]; /* the shared tail of every request's list */
-    struct vercel_call_list calls;       /* not yet ended */
+    struct vercel_auth *auth;              /* the token in force */
+    struct vercel_call_list calls;         /* not yet ended */
+    struct vercel_auth_source auth_source; /* wanted NULL: none */
+    bool auth_wanted;                      /* it was asked */
+    struct vercel_call_list parked;        /* calls that wait for another token */
+    struct breaker breaker;
+    struct quota quota;
+    struct vercel_call_list lines[QUOTA_KINDS]; /* calls that wait for their turn */
+    int64_t line_units[QUOTA_KINDS];
+    struct sg_timer *line_timer;
+    int64_t line_due_ms;
+    int64_t retry_tokens, retry_seen_ms; /* thousandths */
     struct vercel_terminal_list terminals;
     struct wsock_pool *wsocks; /* made with the first terminal */
     bool closing;
@@ -75,6 +87,8 @@ void vercel_call_on_gone(struct vercel_call *call, void (*gone)(void *arg), void
 /* …/sessions/{id}/cmd/{id}, and what follows.  *path is to be freed in any case. */
 bool vercel_command_path(struct sg_buf *path, const char *session_id, const char *command_id,
                          const char *rest);
+/* How many virtual CPUs a body of create or fork asks for. */
+int64_t vercel_vcpus(const json_t *body);
 void vercel_call_end_all(struct vercel_client *c);
 void vercel_terminals_end(struct vercel_client *c);
 struct vercel_client *vercel_call_client(struct vercel_call *call);

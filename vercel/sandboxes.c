@@ -4,6 +4,7 @@
 #include "vercel/impl.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,12 @@ static json_t *with_project(const struct vercel_client *c, json_t *body)
     return all;
 }
 
+int64_t vercel_vcpus(const json_t *body)
+{
+    const json_t *n = json_object_get(json_object_get(body, "resources"), "vcpus");
+    return json_is_integer(n) ? json_integer_value(n) : VERCEL_VCPUS;
+}
+
 enum sg_code vercel_create(struct vercel_client *c, json_t *body, struct vercel_sandbox *out,
                            struct sg_error *e)
 {
@@ -56,6 +63,8 @@ enum sg_code vercel_create(struct vercel_client *c, json_t *body, struct vercel_
         .body = text,
         .body_len = strlen(text),
         .timeout_ms = c->create_timeout_ms,
+        .spends = QUOTA_VCPUS,
+        .units = vercel_vcpus(body),
         .means.on_409 = SG_E_SANDBOX_EXISTS,
     };
     char *answer = NULL;
@@ -109,6 +118,7 @@ enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume, 
 }
 
 struct get_call {
+    struct vercel_client *client;
     struct vercel_call *call;
     vercel_get_fn *done;
     void *arg;
@@ -125,6 +135,8 @@ static void on_get_body(void *arg, char **body, size_t len, const struct sg_erro
         if (vercel_sandbox_parse(text, len, &s, &own) != SG_OK)
             e = &own;
         s.asked_again = vercel_call_sent_again(g->call);
+        if (e != &own && s.resumed) /* whether it would begin a session was not known before */
+            quota_spend(&g->client->quota, QUOTA_VCPUS, s.vcpus > 0 ? s.vcpus : VERCEL_VCPUS, sg_mono_ms());
     }
     g->done(g->arg, e ? NULL : &s, e);
     vercel_sandbox_clear(&s);
@@ -141,7 +153,7 @@ struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, 
         (void)vercel_no_memory(e);
         goto out;
     }
-    *g = (struct get_call){.done = done, .arg = arg};
+    *g = (struct get_call){.client = c, .done = done, .arg = arg};
     call = vercel_collect_start(c, &p.request, on_get_body, g, e);
     if (call) {
         g->call = call;
@@ -206,6 +218,7 @@ static enum sg_code delete_it(struct vercel_client *c, const char *name, bool de
         .query = query.data,
         .idempotent = again,
         .timeout_ms = VERCEL_LONG_WAIT_MS,
+        .spends = QUOTA_DELETES,
         .means.on_404 = SG_E_SANDBOX_NOT_FOUND,
     };
     enum sg_code code = ok ? vercel_wait_void(c, &r, e) : vercel_no_memory(e);

@@ -203,6 +203,8 @@ enum sg_code vercel_fork(struct vercel_client *c, const char *source, const json
     struct vercel_request r = {
         .method = "POST",
         .timeout_ms = VERCEL_LONG_WAIT_MS,
+        .spends = QUOTA_VCPUS,
+        .units = vercel_vcpus(body),
         .means = {.on_404 = SG_E_SANDBOX_NOT_FOUND, .on_409 = SG_E_SANDBOX_EXISTS},
     };
     enum sg_code code = change(c, &r, "/v3/sandboxes/", source, "/fork", body, out, e);

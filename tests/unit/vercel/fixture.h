@@ -16,6 +16,8 @@ struct tuning {
     const char *team_id, *project_id, *proxy;
     int retries; /* -1: the default */
     int64_t timeout_ms, retry_budget_ms, connect_timeout_ms;
+    const char *plan;
+    int64_t breaker_failures, token_expires_ms;
 };
 
 /* script NULL: no server. */
