@@ -23,11 +23,12 @@
 
 enum {
     AT_ONCE_MAX = 64,
+    LIST_MAX = 10, /* snapshots of a builder, which has one at most */
     FLUSH_MS = 300,
     FLUSH_BYTES = 16 * 1024,
-    LOST_CREATE_MS = 5000,       /* a builder whose answer was lost is looked for so long */
-    BEGIN_MS = 5 * 60 * 1000,    /* for its session to run */
-    LOST_CAPTURE_MS = 6 * 1000,  /* a capture whose answer was lost, where nothing shows that it goes on */
+    LOST_CREATE_MS = 5000,      /* a builder whose answer was lost is looked for so long */
+    BEGIN_MS = 5 * 60 * 1000,   /* for its session to run */
+    LOST_CAPTURE_MS = 6 * 1000, /* a capture whose answer was lost, where nothing shows that it goes on */
     CAPTURE_MS = 10 * 60 * 1000,
     POLL_MS = 500,
     SPARE_MS = 30 * 60 * 1000, /* the intended clean-up comes so long after the builder's own end */
@@ -43,7 +44,8 @@ struct prepare {
     char session_id[CONTROL_SESSION_TEXT], *cwd;
     struct sg_buf log; /* not yet in the store */
     int64_t log_end, flushed_ms;
-    bool in_line; /* the log does not stand at the beginning of a line */
+    bool in_doubt; /* there may be a capture that nobody knows of */
+    bool in_line;  /* the log does not stand at the beginning of a line */
 };
 
 struct prepares {
@@ -302,20 +304,39 @@ static void drop_snapshot(struct control *c, const char *id, const char *why)
         sg_log(SG_LOG_ERROR, "snapshot left behind", "snapshot", "s", id, "error", "e", &e, NULL);
 }
 
+/* Afterwards no capture of it can begin any more. */
+static void end_session(struct prepare *p, const char *name)
+{
+    struct vercel_sandbox s;
+    struct sg_error e;
+    if (vercel_get(p->c->vercel, name, false, &s, &e))
+        return;
+    if (s.session_id && vercel_stop(p->c->vercel, s.session_id, &e)) /* it ends with the builder anyhow */
+        sg_log(SG_LOG_INFO, "builder not stopped", "sandbox", "s", name, "error", "e", &e, NULL);
+    vercel_sandbox_clear(&s);
+}
+
+/* Snapshots of a builder that nobody knows of, or will. */
+static void drop_captures(struct prepare *p, const char *name, const char *why)
+{
+    struct vercel_snapshot_page page;
+    struct sg_error e;
+    end_session(p, name);
+    if (vercel_snapshot_list(p->c->vercel, name, LIST_MAX, NULL, &page, &e))
+        return;
+    for (size_t i = 0; i < page.n; i++)
+        if (page.items[i].status == VERCEL_SNAPSHOT_CREATED)
+            drop_snapshot(p->c, page.items[i].id, why);
+    vercel_snapshot_page_clear(&page);
+}
+
 /* What a gateway left that died while it prepared: the builder, and a capture that was not noted any more. */
 static void remove_left(struct prepare *p, const struct store_prep *was)
 {
     static const char why[] = "the gateway that prepared a template has died";
-    struct vercel_snapshot_page page;
-    struct sg_error e;
     if (!*was->builder)
         return;
-    if (!vercel_snapshot_list(p->c->vercel, was->builder, 10, NULL, &page, &e)) {
-        for (size_t i = 0; i < page.n; i++)
-            if (page.items[i].status == VERCEL_SNAPSHOT_CREATED)
-                drop_snapshot(p->c, page.items[i].id, why);
-        vercel_snapshot_page_clear(&page);
-    }
+    drop_captures(p, was->builder, why);
     remove_builder(p, was->builder, was->alloc, true, why);
 }
 
@@ -461,7 +482,7 @@ static enum sg_code look_for_snapshot(struct prepare *p, bool *found, struct sg_
 {
     struct vercel_snapshot_page page;
     *found = false;
-    enum sg_code rc = vercel_snapshot_list(p->c->vercel, p->row.builder, 10, NULL, &page, e);
+    enum sg_code rc = vercel_snapshot_list(p->c->vercel, p->row.builder, LIST_MAX, NULL, &page, e);
     if (rc)
         return rc;
     for (size_t i = 0; i < page.n && !rc && !*found; i++) {
@@ -540,7 +561,9 @@ static enum sg_code capture(struct prepare *p, struct sg_error *e)
     }
     if (e->outcome == SG_NOT_SENT || e->outcome == SG_NOT_STARTED)
         return rc;
-    return find_snapshot(p, e);
+    rc = find_snapshot(p, e);
+    p->in_doubt = rc != SG_OK;
+    return rc;
 }
 
 /* ---- the whole ---- */
@@ -687,6 +710,8 @@ enum sg_code prepare_run(struct prepares *all, const struct prepare_order *o, st
     enum sg_code rc = build(&p, &late, e);
     rc = finish(&p, rc, e);
     take_off(&p);
+    if (*p.row.builder && p.in_doubt)
+        drop_captures(&p, p.row.builder, "its preparation failed");
     if (*p.row.builder)
         remove_builder(&p, p.row.builder, p.row.alloc, late, "the builder of a template");
     control_sweep_kick(p.c);

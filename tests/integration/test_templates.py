@@ -235,6 +235,12 @@ def test_the_builder_vanishes(templates):
     ("POST", "/v4/sandboxes$", {"lose_answer": True}, True),
     ("POST", "/snapshot$", {"status": 500}, None),
     ("POST", "/snapshot$", {"lose_answer": True}, True),
+    ("POST", "/v4/sandboxes$", {"close_before": True}, None),
+    ("POST", "/snapshot$", {"close_before": True}, None),
+    ("POST", "/cmd$", {"lose_answer": True}, True),
+    ("POST", "/cmd$", {"status": 503}, None),
+    ("DELETE", "/sandboxes/template-", {"status": 503}, True),
+    ("DELETE", "/sandboxes/template-", {"lose_answer": True}, True),
 ])
 def test_faults_of_the_upstream_leave_nothing(templates, emulator, method, path, action, works):
     name = templates.put(steps=[{"shell": "true"}], inputs=unique())
@@ -290,7 +296,31 @@ def test_applied_to_a_sandbox_C5(templates, api, box):
     assert api.file(box, "twice") == b"xxx"
 
 
-def test_another_gateway_takes_over_when_one_dies(templates, own, emulator):
+@pytest.mark.parametrize("phase, method, path", [
+    ("allocating a builder", "POST", "/v4/sandboxes$"), ("step 1", "POST", "/cmd$"), ("capturing", "POST", "/snapshot$"),
+    ("ready", "DELETE", "/sandboxes/template-"),
+])
+def test_killed_in_each_phase(own, emulator, phase, method, path):
+    """While its call is under way, which the upstream then does all the same: another one prepares, nothing is left."""
+    first, api = own(LIFECYCLE_PREPARE_SILENCE_MS=1500)
+    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, STORE_STATE_FILE=first.tokens.parent / "state.db")
+    t = Templates(api, emulator)
+    name = t.put(steps=[{"shell": "true"}], inputs=unique())
+    first_of_its_kind = 2 if phase == "step 1" else 1  # the first command is the base check
+    emulator.fault({"delay_ms": 700}, nth=first_of_its_kind, times=1, method=method, path_regex=path)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(t.prepare, name, Client(first))
+        until(lambda: phase in t.log(name), "it came so far")
+        first.child.kill()
+        first.child.wait()
+    t.api = other
+    record = t.ready(name)
+    t.nothing_left(record["snapshot_id"])
+    t.api.ok("DELETE", f"/v1/templates/{name}", 204)
+    t.nothing_left()
+
+
+def test_another_gateway_takes_over_when_one_dies(own, emulator):
     """The dead one's builder is deleted, and what it was asked for is prepared by whoever waits (C5, A10)."""
     first, api = own(LIFECYCLE_PREPARE_SILENCE_MS=1500)
     _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, STORE_STATE_FILE=first.tokens.parent / "state.db")
@@ -314,7 +344,7 @@ def test_another_gateway_takes_over_when_one_dies(templates, own, emulator):
     t.nothing_left()
 
 
-def test_nobody_waits_for_the_dead_one(templates, own, emulator):
+def test_nobody_waits_for_the_dead_one(own, emulator):
     first, api = own(LIFECYCLE_PREPARE_SILENCE_MS=1000)
     _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1000, STORE_STATE_FILE=first.tokens.parent / "state.db")
     t = Templates(api, emulator)
@@ -329,7 +359,7 @@ def test_nobody_waits_for_the_dead_one(templates, own, emulator):
     t.nothing_left()
 
 
-def test_a_gateway_that_is_stopped_hands_it_over(templates, own, emulator):
+def test_a_gateway_that_is_stopped_hands_it_over(own, emulator):
     first, api = own(SERVER_DRAIN_TIMEOUT_MS=500)
     _, other = own(STORE_STATE_FILE=first.tokens.parent / "state.db")
     t = Templates(api, emulator)
