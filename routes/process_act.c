@@ -1,5 +1,6 @@
 #include "routes/process_act.h"
 
+#include "base/json.h"
 #include "routes/ended.h"
 
 #include <string.h>
@@ -9,6 +10,15 @@ enum sg_code process_id(const struct exchange *ex, struct sg_error *e)
     if (sg_wire_id_valid(ex->params[1], strlen(ex->params[1])) && !sg_wire_id_own(ex->params[1]))
         return SG_OK;
     return sg_fail(e, SG_E_PROCESS_NOT_FOUND, SG_NOT_SENT, "no process can have this id");
+}
+
+enum sg_code process_take_resume(struct exchange *ex, struct sg_error *e)
+{
+    bool resume = false;
+    enum sg_code rc = sg_json_bool(ex->body, "", "resume", &resume, e);
+    if (!rc)
+        (void)json_object_del(ex->body, "resume"); /* it may not be there */
+    return rc;
 }
 
 bool process_ended_or_retried(struct act *a, const struct sg_error *e)

@@ -8,6 +8,9 @@
 
 /* The id in the path, or PROCESS_NOT_FOUND: no process can have another form. */
 SG_MUST_CHECK enum sg_code process_id(const struct exchange *ex, struct sg_error *e);
+/* `resume` of the body, checked and taken out: all POSTs take it.  Here it changes nothing, for a process ends with its session:
+ * where none runs the answer is STALE_SESSION or SANDBOX_NOT_RUNNING, and starting the sandbox would help nobody. */
+SG_MUST_CHECK enum sg_code process_take_resume(struct exchange *ex, struct sg_error *e);
 /* e ended a call.  True: it was answered, or is tried again in another session; do not touch a any more. */
 bool process_ended_or_retried(struct act *a, const struct sg_error *e);
 /* A process that was started with sudo takes acts from root only. */

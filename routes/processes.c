@@ -118,6 +118,8 @@ static enum sg_code parse_signal(struct exchange *ex, int *number, bool *only_pr
     if (!rc)
         rc = process_id(ex, e);
     if (!rc)
+        rc = process_take_resume(ex, e);
+    if (!rc)
         rc = sg_json_only(ex->body, "", fields, e);
     if (!rc)
         rc = sg_json_str(ex->body, "", "target", 16, &target, e);

@@ -6,12 +6,15 @@
 #include "routes/spec.h"
 
 #include <signal.h>
+#include <string.h>
 
 static enum sg_code check_head(struct exchange *ex, struct sg_error *e)
 {
     static const char *const query[] = {"session", NULL};
     enum sg_code rc = ex_query_only(ex, query, e);
-    return rc ? rc : process_id(ex, e);
+    if (!rc)
+        rc = process_id(ex, e);
+    return rc || strcmp(ex->method, "POST") != 0 ? rc : process_take_resume(ex, e);
 }
 
 static void begin_or_fail(struct exchange *ex, const struct process_act *p, enum sg_code rc,

@@ -516,3 +516,28 @@ def test_no_files_no_resume_C2(api, emulator):
     with emulator.calls() as calls:
         refused = api.refused("POST", path(box) + "/resume", 409, "not_resumable")
     assert len(calls) == 1 and refused["outcome"] == "not_started"
+
+
+def test_every_post_with_a_body_takes_resume(api, emulator):
+    """Those that act on a process start nothing for it: it ended with its session. P64"""
+    box = api.sandbox()
+    api.put(box, "f", b"x")
+    pid = api.start(box, "sleep", "600")
+    acts = [("signal", {"signal": "TERM"}), ("cancel", {}), ("resize", {"cols": 80, "rows": 24}), ("ack", {"stdout": 1})]
+    for act, body in acts:
+        api.refused("POST", f"{path(box)}/processes/{pid}/{act}", 422, "invalid_field", json={**body, "resume": 1})
+    api.stop(box)
+    with emulator.calls() as calls:
+        for act, body in acts:
+            answer = api.call("POST", f"{path(box)}/processes/{pid}/{act}", json={**body, "resume": True})
+            assert (answer.status_code, answer.json()["reason"]) == (409, "StaleSession"), answer.text
+    assert not resumes(calls) and api.get(box)["status"] == "stopped"
+    for target, body in (("/files/mkdir", {"path": "made"}), ("/files/chmod", {"path": "f", "mode": "0600"}),
+                         ("/processes", {"argv": ["true"]}), ("/run", {"argv": ["true"]})):
+        api.stop(box)
+        answer = api.call("POST", path(box) + target, json={**body, "resume": True})
+        assert answer.status_code in (200, 201, 204), answer.text
+        assert api.get(box)["status"] == "running"
+    assert api.process(box, pid)["state"] == "ended_by_session"
+    for act, body in acts:
+        api.refused("POST", f"{path(box)}/processes/{pid}/{act}", 409, "stale_session", json={**body, "resume": True})

@@ -7,164 +7,17 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "control/sandboxes.h"
+#include "scripted.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-
-/* ---- the scripted upstream: answers in order, each at the loop's next turn ---- */
-
-struct answer {
-    enum sg_code code; /* SG_OK: a sandbox of this session and status */
-    const char *session;
-    enum vercel_status status;
-    bool never; /* no answer at all */
-};
-
-struct vercel_call {
-    vercel_get_fn *on_get;
-    vercel_json_fn *on_json;
-    void *arg;
-    const struct answer *answer;
-    struct sg_timer *timer;
-};
-
-static struct {
-    struct sg_loop *loop;
-    struct answer gets[16], stops[4];
-    int ngets, nstops, resumes; /* asked so far */
-    int cancelled;
-    bool arrived;
-} up;
-
-const char *vercel_status_name(enum vercel_status s)
-{
-    return s == VERCEL_RUNNING ? "running" : s == VERCEL_STOPPED ? "stopped" : "other";
-}
-
-static void call_free(struct vercel_call *call)
-{
-    sg_timer_free(call->timer);
-    free(call);
-}
-
-static void on_answer(void *arg)
-{
-    struct vercel_call *call = arg;
-    struct vercel_call c = *call;
-    call_free(call);
-    struct sg_error e, *failed = NULL;
-    if (c.answer->code) {
-        (void)sg_fail(&e, c.answer->code, SG_NOT_STARTED, "scripted");
-        failed = &e;
-    }
-    if (c.on_json) {
-        c.on_json(c.arg, NULL, failed);
-        return;
-    }
-    struct vercel_sandbox s = {.name = "box",
-                               .status = c.answer->status,
-                               .session_status = c.answer->status,
-                               .session_id = c.answer->session,
-                               .session_cwd = "/vercel/sandbox",
-                               .vcpus = 2,
-                               .memory_mb = 4096,
-                               .timeout_ms = 3600000,
-                               .expires_at = -1};
-    c.on_get(c.arg, failed ? NULL : &s, failed);
-}
-
-static struct vercel_call *call_new(const struct answer *a, void *arg)
-{
-    struct vercel_call *call = calloc(1, sizeof *call);
-    assert_non_null(call);
-    call->answer = a;
-    call->arg = arg;
-    call->timer = sg_timer_new(up.loop, on_answer, call);
-    if (!a->never)
-        sg_timer_start(call->timer, 1);
-    return call;
-}
-
-struct vercel_call *vercel_get_start(struct vercel_client *c, const char *name, bool resume,
-                                     vercel_get_fn *done, void *arg, struct sg_error *e)
-{
-    (void)c;
-    (void)e;
-    assert_string_equal(name, "box");
-    up.resumes += resume;
-    assert_true(up.ngets < 16);
-    struct vercel_call *call = call_new(&up.gets[up.ngets++], arg);
-    call->on_get = done;
-    return call;
-}
-
-struct vercel_call *vercel_json_start(struct vercel_client *c, const struct vercel_request *r,
-                                      vercel_json_fn *done, void *arg, struct sg_error *e)
-{
-    (void)c;
-    (void)e;
-    assert_string_equal(r->method, "POST");
-    assert_string_equal(r->path, "/v2/sandboxes/sessions/sbx_1/stop");
-    assert_true(up.nstops < 4);
-    struct vercel_call *call = call_new(&up.stops[up.nstops++], arg);
-    call->on_json = done;
-    return call;
-}
-
-void vercel_call_cancel(struct vercel_call *call)
-{
-    up.cancelled++;
-    call_free(call);
-}
-
-/* not reached from here */
-enum sg_code vercel_create(struct vercel_client *c, json_t *body, struct vercel_sandbox *out,
-                           struct sg_error *e)
-{
-    (void)c;
-    (void)body;
-    (void)out;
-    return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "not scripted");
-}
-enum sg_code vercel_get(struct vercel_client *c, const char *name, bool resume, struct vercel_sandbox *out,
-                        struct sg_error *e)
-{
-    (void)c;
-    (void)name;
-    (void)resume;
-    (void)out;
-    return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "not scripted");
-}
-enum sg_code vercel_list(struct vercel_client *c, const struct vercel_list_query *q, struct vercel_page *out,
-                         struct sg_error *e)
-{
-    (void)c;
-    (void)q;
-    (void)out;
-    return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "not scripted");
-}
-enum sg_code vercel_delete(struct vercel_client *c, const char *name, bool orphans, struct sg_error *e)
-{
-    (void)c;
-    (void)name;
-    (void)orphans;
-    return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "not scripted");
-}
-void vercel_page_clear(struct vercel_page *p)
-{
-    (void)p;
-}
-void vercel_sandbox_clear(struct vercel_sandbox *s)
-{
-    (void)s;
-}
 
 /* ---- what came back ---- */
 
 struct seen {
     int calls, want;
-    char session[32], status[32];
+    char session[32], status[32], detail[256];
+    int asked;
     bool cached, pending;
     enum sg_code code;
 };
@@ -172,6 +25,7 @@ struct seen {
 static void arrived(struct seen *s, const struct sg_error *e)
 {
     s->code = e ? e->code : SG_OK;
+    (void)snprintf(s->detail, sizeof s->detail, "%s", e ? e->detail : "");
     if (++s->calls == s->want)
         up.arrived = true;
 }
@@ -194,30 +48,6 @@ static void on_moved(void *arg, json_t *record, bool pending, const struct sg_er
     (void)snprintf(s->status, sizeof s->status, "%s", status ? status : "");
     json_decref(record);
     arrived(s, e);
-}
-
-/* Turns the loop until the answers that are wanted have arrived. */
-static void turn(void)
-{
-    up.arrived = false;
-    while (!up.arrived)
-        uv_run(sg_loop_uv(up.loop), UV_RUN_ONCE);
-}
-
-static struct control *begin(void)
-{
-    memset(&up, 0, sizeof up);
-    up.loop = sg_loop_new();
-    assert_non_null(up.loop);
-    struct control *c = control_new(&(struct control_config){.loop = up.loop});
-    assert_non_null(c);
-    return c;
-}
-
-static void end(struct control *c)
-{
-    control_free(c);
-    sg_loop_free(up.loop);
 }
 
 static void concurrent_lookups_share_one_call(void **state)
@@ -482,6 +312,118 @@ static void resume_says_202_when_patience_ends(void **state)
     assert_int_equal(s.calls, 1);
 }
 
+/* The first error stays the one that is told; what a look shows counts more. */
+static void a_stop_that_nobody_answered_is_looked_after_C2(void **state)
+{
+    (void)state;
+    static const struct {
+        struct answer then;
+        enum sg_code code;
+        const char *status;
+    } cases[] = {
+        {{.session = "sbx_1", .status = VERCEL_STOPPED}, SG_OK, "stopped"},
+        {{.session = "sbx_1", .status = VERCEL_RUNNING}, SG_E_UPSTREAM_UNAVAILABLE, ""},
+        {{.code = SG_E_UPSTREAM_UNREACHABLE}, SG_E_UPSTREAM_UNAVAILABLE, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct control *c = begin();
+        struct seen s = {.want = 1};
+        up.gets[0] = (struct answer){.session = "sbx_1", .status = VERCEL_RUNNING};
+        up.stops[0] = (struct answer){.code = SG_E_UPSTREAM_UNAVAILABLE, .unknown = true};
+        up.gets[1] = cases[i].then;
+        control_stop(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
+        turn();
+        assert_int_equal(s.code, cases[i].code);
+        assert_string_equal(s.status, cases[i].status);
+        assert_int_equal(up.nstops, 1);
+        assert_int_equal(up.ngets, 2);
+        end(c);
+    }
+}
+
+static void a_resume_that_nobody_answered_is_looked_after_C2(void **state)
+{
+    (void)state;
+    static const struct {
+        struct answer then;
+        enum sg_code code;
+    } cases[] = {
+        {{.session = "sbx_2", .status = VERCEL_RUNNING}, SG_OK},
+        {{.session = "sbx_1", .status = VERCEL_STOPPED}, SG_E_UPSTREAM_UNAVAILABLE},
+        {{.code = SG_E_SANDBOX_NOT_FOUND}, SG_E_UPSTREAM_UNAVAILABLE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct control *c = begin();
+        struct seen s = {.want = 1};
+        up.gets[0] = (struct answer){.code = SG_E_UPSTREAM_UNAVAILABLE, .unknown = true};
+        up.gets[1] = cases[i].then;
+        control_resume(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
+        turn();
+        assert_int_equal(s.code, cases[i].code);
+        assert_int_equal(up.resumes, 1); /* the look after it is a plain one */
+        assert_int_equal(up.ngets, 2);
+        end(c);
+    }
+}
+
+static void a_resume_names_the_snapshot_that_is_gone_P58(void **state)
+{
+    (void)state;
+    struct control *c = begin();
+    struct seen s = {.want = 1};
+    up.gets[0].code = SG_E_SNAPSHOT_GONE;
+    up.gets[1] = (struct answer){.session = "sbx_1", .status = VERCEL_STOPPED, .snapshot = "snap_7"};
+    control_resume(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
+    turn();
+    assert_int_equal(s.code, SG_E_SNAPSHOT_GONE);
+    assert_non_null(strstr(s.detail, "snap_7"));
+    assert_int_equal(up.resumes, 1);
+    end(c);
+}
+
+static void a_session_that_does_not_come_up_is_told_at_once_P63(void **state)
+{
+    (void)state;
+    struct control *c = begin();
+    struct seen s = {.want = 1};
+    up.gets[0] = (struct answer){.session = "sbx_2", .status = VERCEL_PENDING};
+    up.gets[1] = (struct answer){.session = "sbx_2", .status = VERCEL_FAILED};
+    control_resume(c, "box", &(struct control_move){.wait_ms = 25000}, on_moved, &s);
+    turn();
+    assert_int_equal(s.code, SG_E_SANDBOX_NOT_RUNNING);
+    assert_int_equal(up.resumes, 1); /* one that is coming up is only looked at */
+    end(c);
+}
+
+static bool never_fits(void *arg, const char *etag)
+{
+    struct seen *s = arg;
+    assert_int_equal(strlen(etag), 22);
+    s->asked++;
+    return false;
+}
+
+static void another_state_is_left_alone(void **state)
+{
+    (void)state;
+    for (int stop = 0; stop < 2; stop++) {
+        struct control *c = begin();
+        struct seen s = {.want = 1};
+        const struct control_move how = {.wait_ms = 25000, .fits = never_fits};
+        up.gets[0] = (struct answer){.session = "sbx_1", .status = stop ? VERCEL_RUNNING : VERCEL_STOPPED};
+        if (stop)
+            control_stop(c, "box", &how, on_moved, &s);
+        else
+            control_resume(c, "box", &how, on_moved, &s);
+        turn();
+        assert_int_equal(s.code, SG_E_PRECONDITION_FAILED);
+        assert_int_equal(s.asked, 1);
+        assert_int_equal(up.ngets, 1);
+        assert_int_equal(up.resumes + up.nstops, 0);
+        end(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +439,11 @@ int main(void)
         cmocka_unit_test(resume_waits_out_a_stop_C2),
         cmocka_unit_test(resume_never_creates_A4),
         cmocka_unit_test(resume_says_202_when_patience_ends),
+        cmocka_unit_test(a_stop_that_nobody_answered_is_looked_after_C2),
+        cmocka_unit_test(a_resume_that_nobody_answered_is_looked_after_C2),
+        cmocka_unit_test(a_resume_names_the_snapshot_that_is_gone_P58),
+        cmocka_unit_test(a_session_that_does_not_come_up_is_told_at_once_P63),
+        cmocka_unit_test(another_state_is_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
