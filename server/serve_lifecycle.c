@@ -2,7 +2,6 @@
 
 #include "control/keepalive.h"
 #include "control/leases.h"
-#include "control/sweep.h"
 #include "control/templates.h"
 #include "relay/audience.h"
 #include "routes/ended.h"
@@ -57,9 +56,8 @@ bool lifecycle_start(struct gateway *gw, const struct config *c)
         .arg = gw,
     };
     relay_set_audience_watch(gw->relay, &watch);
-    return control_sweep_start(gw->control, 0) && cleanups_start(gw->control, on_destroyed, gw) &&
-           leases_start(gw->control, c->lease_grace_ms) && keepalive_start(gw->control, &keep) &&
-           templates_start(gw->control, c->prepare_silence_ms);
+    return cleanups_start(gw->control, on_destroyed, gw) && leases_start(gw->control, c->lease_grace_ms) &&
+           keepalive_start(gw->control, &keep) && templates_start(gw->control, c->prepare_silence_ms);
 }
 
 void lifecycle_stop(struct gateway *gw)
