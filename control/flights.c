@@ -97,7 +97,7 @@ static enum sg_code await(struct flight *f, const struct store_prep *busy, bool 
         if (rc)
             return rc;
         bool same = k.found && !strcmp(now.attempt, busy->attempt);
-        if (same && now.state == PREP_FAILED)
+        if (same && now.state == PREP_FAILED && code_of(now.error) != PREPARE_ABANDONED)
             return failed_elsewhere(&now, e);
         /* whether it is still held is for the database's clock to say, which a claim asks */
         if (!same || now.state != PREP_RUNNING || pause_ms == POLL_MAX_MS) {

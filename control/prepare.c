@@ -732,8 +732,8 @@ void prepare_abandon(struct prepares *all, const char *attempt, const struct sto
     sg_buf_init(&p.log, TEMPLATE_LOG_PIECE);
     add(&p);
     remove_left(&p, was);
-    (void)sg_fail(&e, SG_E_TEMPLATE_FAILED, SG_NOT_STARTED, "the gateway that prepared it has died");
-    if (finish(&p, e.code, &e) == SG_E_TEMPLATE_FAILED)
+    (void)sg_fail(&e, PREPARE_ABANDONED, SG_NOT_STARTED, "the gateway that prepared it has died");
+    if (finish(&p, e.code, &e) == PREPARE_ABANDONED)
         sg_log(SG_LOG_WARN, "preparation abandoned", "fingerprint", "s", was->fingerprint, NULL);
     take_off(&p);
     sg_buf_free(&p.log);

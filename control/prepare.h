@@ -31,7 +31,8 @@ struct prepare_order {
 SG_MUST_CHECK enum sg_code prepare_run(struct prepares *all, const struct prepare_order *o,
                                        struct store_prep *out, struct sg_error *e);
 
-/* Only takes away what was left behind, and notes that it was interrupted. */
+/* Only takes away what was left behind, and notes that it was interrupted, as this. */
+#define PREPARE_ABANDONED SG_E_OUTCOME_LOST
 void prepare_abandon(struct prepares *all, const char *attempt, const struct store_prep *was);
 
 /* Whether the upstream still has it.  SNAPSHOT_GONE where it has not. */

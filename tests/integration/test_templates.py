@@ -300,10 +300,10 @@ def test_applied_to_a_sandbox_C5(templates, api, box):
     ("allocating a builder", "POST", "/v4/sandboxes$"), ("step 1", "POST", "/cmd$"), ("capturing", "POST", "/snapshot$"),
     ("ready", "DELETE", "/sandboxes/template-"),
 ])
-def test_killed_in_each_phase(own, emulator, phase, method, path):
+def test_killed_in_each_phase(own, database, emulator, phase, method, path):
     """While its call is under way, which the upstream then does all the same: another one prepares, nothing is left."""
-    first, api = own(LIFECYCLE_PREPARE_SILENCE_MS=1500)
-    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, STORE_STATE_FILE=first.tokens.parent / "state.db")
+    first, api = own(store=database, LIFECYCLE_PREPARE_SILENCE_MS=1500)
+    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, store=database)
     t = Templates(api, emulator)
     name = t.put(steps=[{"shell": "true"}], inputs=unique())
     first_of_its_kind = 2 if phase == "step 1" else 1  # the first command is the base check
@@ -320,10 +320,10 @@ def test_killed_in_each_phase(own, emulator, phase, method, path):
     t.nothing_left()
 
 
-def test_another_gateway_takes_over_when_one_dies(own, emulator):
+def test_another_gateway_takes_over_when_one_dies(own, database, emulator):
     """The dead one's builder is deleted, and what it was asked for is prepared by whoever waits (C5, A10)."""
-    first, api = own(LIFECYCLE_PREPARE_SILENCE_MS=1500)
-    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, STORE_STATE_FILE=first.tokens.parent / "state.db")
+    first, api = own(store=database, LIFECYCLE_PREPARE_SILENCE_MS=1500)
+    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, store=database)
     t = Templates(api, emulator)
     gate = "/vercel/sandbox/go"
     name = t.put(steps=[{"shell": f"echo begun; [ -e {gate} ] || sleep 3"}], inputs=unique())
@@ -344,9 +344,9 @@ def test_another_gateway_takes_over_when_one_dies(own, emulator):
     t.nothing_left()
 
 
-def test_nobody_waits_for_the_dead_one(own, emulator):
-    first, api = own(LIFECYCLE_PREPARE_SILENCE_MS=1000)
-    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1000, STORE_STATE_FILE=first.tokens.parent / "state.db")
+def test_nobody_waits_for_the_dead_one(own, database, emulator):
+    first, api = own(store=database, LIFECYCLE_PREPARE_SILENCE_MS=1000)
+    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1000, store=database)
     t = Templates(api, emulator)
     name = t.put(steps=[{"shell": "echo begun; sleep 30"}], inputs=unique())
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -359,9 +359,9 @@ def test_nobody_waits_for_the_dead_one(own, emulator):
     t.nothing_left()
 
 
-def test_a_gateway_that_is_stopped_hands_it_over(own, emulator):
-    first, api = own(SERVER_DRAIN_TIMEOUT_MS=500)
-    _, other = own(STORE_STATE_FILE=first.tokens.parent / "state.db")
+def test_a_gateway_that_is_stopped_hands_it_over(own, database, emulator):
+    first, api = own(store=database, SERVER_DRAIN_TIMEOUT_MS=500)
+    _, other = own(store=database)
     t = Templates(api, emulator)
     name = t.put(steps=[{"shell": "echo begun; sleep 4"}], inputs=unique())
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -373,3 +373,22 @@ def test_a_gateway_that_is_stopped_hands_it_over(own, emulator):
     assert record["state"] == "ready", record
     t.nothing_left(record["snapshot_id"])
     t.api.ok("DELETE", f"/v1/templates/{name}", 204)
+
+
+def test_twenty_through_two_gateways_are_one_preparation(own, database, emulator):
+    _, api = own(store=database)
+    _, other = own(store=database)
+    t = Templates(api, emulator)
+    name = t.put(steps=[{"shell": "sleep 1"}], inputs=unique())
+    with emulator.calls() as calls, concurrent.futures.ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda i: t.prepare(name, Client([api, other][i % 2])), range(20)))
+    assert [a.status_code for a in answers] == [200] * 20
+    assert len({a.json()["snapshot_id"] for a in answers}) == 1
+    assert len(t.creates(calls.entries)) == 1
+    broken = t.put(steps=[{"shell": "sleep 1; exit 5"}], inputs=unique())
+    with emulator.calls() as calls, concurrent.futures.ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda i: t.prepare(broken, Client([api, other][i % 2])), range(20)))
+    assert {a.json()["code"] for a in answers} == {"template_failed"}
+    assert len(t.creates(calls.entries)) == 1, "who waited for a failure is told of it, also through another gateway"
+    t.api.ok("DELETE", f"/v1/templates/{name}", 204)
+    t.nothing_left()
