@@ -8,6 +8,7 @@
 #include "control/names.h"
 #include "control/tags.h"
 #include "store/locks.h"
+#include "store/sandboxes.h"
 #include "store/store.h"
 #include "vercel/snapshots.h"
 
@@ -83,6 +84,16 @@ static enum sg_code seen_fn(struct store_db *db, void *arg, struct sg_error *e)
     struct call *k = arg;
     enum sg_code rc = store_now(db, &k->now_ms, e);
     return rc ? rc : store_lease_seen(db, k->c->upstream, k->name, k->alloc, k->ms, &k->lease, &k->yes, e);
+}
+
+/* Of a sandbox that is given its tag just now: from now on it is one of ours. */
+static enum sg_code adopted_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    const struct call *k = arg;
+    struct store_sandbox s = {0};
+    (void)snprintf(s.name, sizeof s.name, "%s", k->name);
+    (void)snprintf(s.alloc, sizeof s.alloc, "%s", k->alloc);
+    return store_sandbox_put(db, k->c->upstream, &s, e);
 }
 
 static enum sg_code hold_fn(struct store_db *db, void *arg, struct sg_error *e)
@@ -205,7 +216,10 @@ static enum sg_code adopt_locked(struct control *c, const char *name, char alloc
         vercel_sandbox_clear(&s);
         return SG_OK;
     }
+    struct call k = {.name = name, .alloc = alloc};
     rc = control_alloc(c, NULL, alloc, e);
+    if (!rc) /* first: what has our tag and is not known would be pruned */
+        rc = in_store(c, STORE_DURABLE, adopted_fn, &k, e);
     json_t *tags = rc ? NULL : tags_with(&s, alloc, e);
     json_t *body = tags ? json_pack("{so}", "tags", tags) : NULL;
     vercel_sandbox_clear(&s);

@@ -18,6 +18,8 @@ void route_sandbox_destroy(struct exchange *ex);
 void route_sandbox_resume(struct exchange *ex);
 void route_sandbox_stop(struct exchange *ex);
 
+void route_prune(struct exchange *ex);
+
 void route_lease_put(struct exchange *ex);
 void route_lease_get(struct exchange *ex);
 void route_lease_release(struct exchange *ex);

@@ -11,6 +11,8 @@ const struct route routes[] = {
 
     {"GET",    "/v1/operations/{id}", ROUTE_LOOP, AUTH_TOKEN, BODY_NONE, route_operation},
 
+    {"POST",   "/v1/prune",   ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_prune, AGAIN_SAFE},
+
     {"POST",   "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_create, AGAIN_NONCE},
     {"GET",    "/v1/sandboxes",               ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_sandbox_list},
     {"GET",    "/v1/sandboxes/{name}",        ROUTE_LOOP,   AUTH_TOKEN, BODY_NONE, route_sandbox_get},

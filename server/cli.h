@@ -22,6 +22,7 @@ int cli_serve(int argc, char **argv);
 int cli_dev(int argc, char **argv);
 int cli_check(int argc, char **argv);
 int cli_check_config(int argc, char **argv);
+int cli_prune(int argc, char **argv);
 int cli_token(int argc, char **argv);
 void cli_print_version(void);
 int cli_print_help(void);

@@ -8,14 +8,14 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"serve", cli_serve}, {"dev", cli_dev}, {"check", cli_check}, {"check-config", cli_check_config},
-    {"token", cli_token},
+    {"serve", cli_serve}, {"dev", cli_dev},     {"check", cli_check}, {"check-config", cli_check_config},
+    {"token", cli_token}, {"prune", cli_prune},
 };
 
 int main(int argc, char **argv)
 {
     if (argc < 2)
-        return cli_usage("a command is missing: serve, dev, check, check-config or token; see --help");
+        return cli_usage("a command is missing: serve, dev, check, check-config, prune or token; see --help");
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0) {
         cli_print_version();

@@ -12,6 +12,9 @@ struct instance;
 
 /* Fills *v from the configuration; the token is taken out of it. */
 void instance_upstream(struct config *c, struct vercel_config *v);
+/* Under which everything of this team and project is stored. */
+enum { INSTANCE_UPSTREAM_TEXT = 260 };
+void instance_upstream_key(const struct vercel_config *v, char out[INSTANCE_UPSTREAM_TEXT]);
 /* Builds all rooms and listens.  v->token and tokens are taken over, also on failure; c must outlive it.
  * NULL: an error has been said, *exit_code tells which. */
 struct instance *instance_new(struct sg_loop *loop, const struct config *c, const struct vercel_config *v,

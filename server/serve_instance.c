@@ -20,11 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UPSTREAM_KEY = 260, KEYS_SWEEP_MS = 60000 };
+enum { KEYS_SWEEP_MS = 60000 };
 
 struct instance {
     const struct config *config;
-    char upstream[UPSTREAM_KEY]; /* under which everything is stored */
+    char upstream[INSTANCE_UPSTREAM_TEXT]; /* under which everything is stored */
     struct gateway gw;
     struct token_table *tokens;
     struct http_server *server;
@@ -49,6 +49,12 @@ void instance_upstream(struct config *c, struct vercel_config *v)
         .breaker_failures = c->breaker_failures,
     };
     c->token = NULL;
+}
+
+void instance_upstream_key(const struct vercel_config *v, char out[INSTANCE_UPSTREAM_TEXT])
+{
+    (void)snprintf(out, INSTANCE_UPSTREAM_TEXT, "%.128s/%.128s", v->team_id ? v->team_id : "",
+                   v->project_id ? v->project_id : "");
 }
 
 /* ---- before a sandbox is stopped, what its processes said is saved ---- */
@@ -81,8 +87,7 @@ static struct tails *build_tails(struct instance *in)
 static bool build_rooms(struct instance *in, const struct vercel_config *v)
 {
     struct gateway *gw = &in->gw;
-    (void)snprintf(in->upstream, sizeof in->upstream, "%.128s/%.128s", v->team_id ? v->team_id : "",
-                   v->project_id ? v->project_id : "");
+    instance_upstream_key(v, in->upstream);
     gw->upstream = in->upstream;
     gw->guestlink = guestlink_new(gw->loop, gw->vercel);
     gw->relay = gw->guestlink ? relay_new(gw->loop, gw->guestlink) : NULL;

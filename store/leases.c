@@ -165,8 +165,8 @@ enum sg_code store_lease_list(struct store_db *db, const char *upstream, const c
     struct listing l = {fn, arg};
     const struct db_value v[] = {db_text(upstream), db_text(after), db_int(limit)};
     return db_run(db,
-                  "SELECT " COLUMNS " FROM leases WHERE upstream = $1 AND sandbox > $2"
-                  " ORDER BY sandbox LIMIT $3",
+                  "SELECT " COLUMNS " FROM leases WHERE upstream = $1 AND alloc > $2"
+                  " ORDER BY alloc LIMIT $3",
                   v, 3, on_listed, &l, NULL, e);
 }
 

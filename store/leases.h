@@ -53,7 +53,7 @@ SG_MUST_CHECK enum sg_code store_lease_due(struct store_db *db, const char *upst
 typedef void store_lease_fn(void *arg, const struct store_lease *l);
 SG_MUST_CHECK enum sg_code store_lease_expire(struct store_db *db, const char *upstream, int64_t limit,
                                               int64_t lost_ms, int64_t *n, struct sg_error *e);
-/* In the order of names after `after` ("": all), at most `limit`; each is valid during the call. */
+/* In the order of their tags after `after` ("": all), at most `limit`; each is valid during the call. */
 SG_MUST_CHECK enum sg_code store_lease_list(struct store_db *db, const char *upstream, const char *after,
                                             int64_t limit, store_lease_fn *fn, void *arg, struct sg_error *e);
 
