@@ -2,10 +2,13 @@
 
 #include "control/create_spec.h"
 #include "control/fields.h"
+#include "control/steps.h"
 #include "control/tags.h"
+#include "control/template_spec.h"
 #include "routes/gateway.h"
 #include "routes/spec.h"
 #include "store/processes.h"
+#include "store/templates.h"
 
 static void answer(struct exchange *ex, int status, json_t *json)
 {
@@ -61,8 +64,13 @@ void route_limits(struct exchange *ex)
         process = NULL;
     }
     json_decref(input);
+    json_t *template = json_pack("{sisisisisIsIsi}", "steps", STEPS_MAX, "files", TEMPLATE_FILES_MAX,
+                                 "inputs", TEMPLATE_INPUTS_MAX, "step_timeout_ms_max", STEP_TIMEOUT_MAX_MS,
+                                 "timeout_ms_min", (json_int_t)TEMPLATE_TIMEOUT_MIN_MS, "timeout_ms_max",
+                                 (json_int_t)TEMPLATE_TIMEOUT_MAX_MS, "log_bytes", TEMPLATE_LOG_MAX);
     /* json_pack takes over what it is given, also when it fails */
     answer(ex, 200,
-           json_pack("{sIsisisoso}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",
-                     SPEC_WAIT_MAX_MS, "path_bytes", SPEC_PATH_MAX, "sandbox", create, "process", process));
+           json_pack("{sIsisisososo}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",
+                     SPEC_WAIT_MAX_MS, "path_bytes", SPEC_PATH_MAX, "sandbox", create, "process", process,
+                     "template", template));
 }

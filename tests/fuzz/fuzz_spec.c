@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "control/create_spec.h"
 #include "control/sandboxes.h"
+#include "control/template_spec.h"
 #include "routes/spec.h"
 
 #include <stdlib.h>
@@ -48,6 +49,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         } else if (e.outcome != SG_NOT_SENT) {
             abort();
         }
+    }
+    struct template_spec t;
+    if (!template_spec_parse(body, &t, &e)) {
+        if (strlen(t.fingerprint) != 64 || !json_is_object(t.create) ||
+            json_array_size(t.files) > TEMPLATE_FILES_MAX || t.timeout_ms < TEMPLATE_TIMEOUT_MIN_MS ||
+            t.timeout_ms > TEMPLATE_TIMEOUT_MAX_MS)
+            abort();
+        json_t *told = template_files_told(t.files);
+        if (json_array_size(told) != json_array_size(t.files))
+            abort();
+        json_decref(told);
+        template_spec_clear(&t);
+    } else if (e.outcome != SG_NOT_SENT) {
+        abort();
     }
     struct create_spec c;
     if (!create_spec_parse(body, NULL, &c, &e)) {

@@ -392,3 +392,42 @@ def test_twenty_through_two_gateways_are_one_preparation(own, database, emulator
     assert len(t.creates(calls.entries)) == 1, "who waited for a failure is told of it, also through another gateway"
     t.api.ok("DELETE", f"/v1/templates/{name}", 204)
     t.nothing_left()
+
+
+def test_long_output_is_kept_from_its_end(templates):
+    """3 MiB of bytes that are no text: the last MiB stays, at its offsets; a reader is told where it begins (A14)."""
+    name = templates.put(steps=[{"shell": "head -c 3145728 /dev/zero | tr '\\0' '\\377'; echo; echo the end"}], inputs=unique())
+    templates.ready(name)
+    first = templates.api.ok("GET", f"/v1/templates/{name}/log", params={"limit": 1048576})
+    end, after = int(first.headers["X-Offset-End"]), int(first.headers["X-Offset-Next"])
+    begin = after - len(first.content)
+    assert end > 3145728 and 0 < end - begin <= 1048576 + 65536 and begin > 0
+    assert set(first.content) <= {0xff} or first.content.strip(b"\xff")
+    assert "the end\n" in templates.log(name, offset=end - 200)
+
+
+def test_steps_as_root_in_the_background_and_too_slow(templates, api):
+    name = templates.put(files=[{"path": "/etc/made-by-root", "content": "x", "mode": "600", "sudo": True}],
+                         steps=[{"shell": "echo $$ > /tmp/daemon; sleep 600", "background": True},
+                                {"shell": "until [ -s /tmp/daemon ]; do sleep 0.05; done; kill -0 $(cat /tmp/daemon)"},
+                                {"argv": ["sh", "-c", "id -u > /root-was-here"], "sudo": True},
+                                {"argv": ["sh", "-c", "test \"$A$B\" = 12 && pwd"], "env": {"B": "2"}, "cwd": "/usr"}],
+                         env={"A": "1"}, inputs=unique())
+    record = templates.ready(name)
+    assert "\n/usr\n" in templates.log(name)
+    box = templates.start(record["snapshot_id"])
+    assert api.run(box, "cat", "/root-was-here")["out"] == b"0\n"
+    assert api.run(box, "stat", "-c", "%u %a", "/etc/made-by-root")["out"] == b"0 600\n"
+    slow = templates.put(steps=[{"shell": "sleep 30", "timeout_ms": 300}], inputs=unique())
+    assert "step 1 ran out of time" in templates.failed(slow)["detail"]
+    none = templates.put(steps=[{"argv": ["/no/such/program"]}], inputs=unique())
+    assert "step 1" in templates.failed(none)["detail"]
+    root = templates.put(files=[{"path": "/etc/not-mine", "content": "x"}], inputs=unique())
+    assert "/etc/not-mine could not be written" in templates.failed(root)["detail"]
+
+
+def test_an_image_that_lacks_something_is_named_A9(templates):
+    """The steps take `find` away: the check before the capture sees it, and nothing is captured."""
+    name = templates.put(steps=[{"shell": "rm -f $(command -v find) /usr/bin/find /bin/find", "sudo": True}], inputs=unique())
+    assert "find" in templates.failed(name, 422, "image_unsuitable")["detail"]
+    templates.nothing_left()
