@@ -128,6 +128,9 @@ typedef void process_start_fn(void *arg, const struct sg_wire_process *p, const 
 SG_MUST_CHECK enum sg_code process_start(struct relay *r, const struct process_spec *s,
                                          process_start_fn *done, void *arg, struct sg_error *e);
 
+/* Of a start or a run: an earlier start under this id was given up, and nothing ever ran under it. */
+bool process_start_given_up(const struct sg_error *e);
+
 /* ---- run: start, collect, answer; one upstream call when it is short ---- */
 
 struct run_result {

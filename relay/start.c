@@ -19,12 +19,21 @@ struct ask *settle_start(struct relay *r, const struct relay_session *s, const c
     return ask_start(r, &spec, done, arg, e);
 }
 
+static const char given_up[] = "the id is used up: its start was given up, and nothing ran; take another";
+
 void start_refused(const struct sg_wire_line *line, struct sg_error *e)
 {
     guest_error(line, e);
-    if (line->fail == SG_WF_NOT_STARTED || line->fail == SG_WF_NO_RECORD)
+    if (line->fail == SG_WF_NOT_STARTED && strcmp(line->text, "removed") != 0)
+        sg_fail(e, SG_E_PROCESS_ID_CONFLICT, SG_NOT_STARTED, "%s", given_up);
+    else if (line->fail == SG_WF_NOT_STARTED || line->fail == SG_WF_NO_RECORD)
         sg_fail(e, SG_E_PROCESS_ID_CONFLICT, SG_NOT_STARTED,
-                "the id is used up: its process was removed, or its start was given up; take another");
+                "the id is used up: its process was removed; take another");
+}
+
+bool process_start_given_up(const struct sg_error *e)
+{
+    return e->code == SG_E_PROCESS_ID_CONFLICT && strcmp(e->detail, given_up) == 0;
 }
 
 bool settle_verdict(const struct ask_answer *a, const char *id, const struct sg_error *why,

@@ -151,11 +151,13 @@ void key_operation_of(const char *nonce, char out[STORE_KEY_OPERATION_TEXT])
     derive("operation", nonce, STORE_KEY_OPERATION_TEXT - 1, out);
 }
 
-void key_process_of(const char *nonce, char out[KEY_PROCESS_TEXT])
+void key_process_of(const char *nonce, unsigned turn, char out[KEY_PROCESS_TEXT])
 {
+    char what[32];
+    (void)snprintf(what, sizeof what, "process %u", turn);
     out[0] = 'p';
     out[1] = '_';
-    derive("process", nonce, KEY_PROCESS_TEXT - 3, out + 2);
+    derive(what, nonce, KEY_PROCESS_TEXT - 3, out + 2);
 }
 
 /* ---- beginning ---- */

@@ -65,9 +65,9 @@ void key_operation(struct keys *all, const char *principal, const char *operatio
 /* The name under which a run's operation is found: made of its nonce, which it does not tell. */
 void key_operation_of(const char *nonce, char out[STORE_KEY_OPERATION_TEXT]);
 
-/* The id of the process that a run starts. */
+/* The id of the process that a run starts; `turn` 0, and a further one each time the one before was given up. */
 enum { KEY_PROCESS_TEXT = 27 };
-void key_process_of(const char *nonce, char out[KEY_PROCESS_TEXT]);
+void key_process_of(const char *nonce, unsigned turn, char out[KEY_PROCESS_TEXT]);
 
 /* Type of a body: JSON, or a problem document. */
 enum { KEY_JSON = 0, KEY_PROBLEM = 1 };

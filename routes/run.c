@@ -15,12 +15,15 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TURNS_MAX = 8 };
+
 struct start {
     struct act act;
     struct spec spec;
     enum spec_form form;
     void (*go)(struct act *a);
-    bool noted; /* the session was noted by this run, not by an earlier one */
+    bool noted;    /* the session was noted by this run, not by an earlier one */
+    unsigned turn; /* of the id, where that is made of the nonce */
     struct run *run;
     int64_t began_ms; /* monotonic */
 };
@@ -114,12 +117,15 @@ static bool session_is_over(const struct sg_error *e)
            e->code == SG_E_SANDBOX_NOT_FOUND || e->code == SG_E_UPSTREAM_NOT_FOUND;
 }
 
-/* True: it failed because of what an earlier run did; answered, or what was saved is asked for. */
+/* True: it failed because of what an earlier run did, which is dealt with. */
 static bool recalled(struct start *s, const struct sg_error *e)
 {
     if (!tied(s))
         return false;
-    if (e->code == SG_E_PROCESS_ID_CONFLICT)
+    if (process_start_given_up(e) && s->turn < TURNS_MAX && !json_object_get(s->act.ex->body, "id")) {
+        key_process_of(s->act.ex->nonce, ++s->turn, s->spec.id);
+        s->go(&s->act);
+    } else if (e->code == SG_E_PROCESS_ID_CONFLICT)
         lost(s, "the process of this request was removed, or its start given up");
     else if (session_is_over(e))
         recall(s);
@@ -161,7 +167,7 @@ static void begin(struct exchange *ex, enum spec_form form, void (*go)(struct ac
         return;
     }
     if (ex->nonce && !json_object_get(ex->body, "id"))
-        key_process_of(ex->nonce, spec.id);
+        key_process_of(ex->nonce, 0, spec.id);
     struct start *s = act_new(ex, sizeof *s, session_go, start_fail);
     if (!s) {
         spec_clear(&spec);
