@@ -225,9 +225,9 @@ def test_a_gateway_dies_and_it_runs_once(pair, emulator, database, way, moment):
     starts = {"method": "POST", "path_regex": "/cmd$", "times": 1}
     noted = moment != "before the session is known"
     if not noted:
-        emulator.fault({"delay_ms": 60000}, method="GET", path_regex=f"/sandboxes/{box}$", times=1)
+        emulator.fault({"delay_ms": 5000}, method="GET", path_regex=f"/sandboxes/{box}$", times=1)
     elif moment == "before it is done":
-        emulator.fault({"delay_ms": 60000}, **starts)
+        emulator.fault({"delay_ms": 5000}, **starts)
     elif moment == "before it lands":
         emulator.fault({"delay_ms": 1000}, **starts)
     elif moment == "while it is given up":  # the start is lost on its way, and claimed so that it cannot come later
