@@ -182,3 +182,57 @@ def test_calls_alone_keep_nothing_unless_it_says_so_B6(own, emulator):
     with emulator.calls() as calls:
         until(lambda: api.call("POST", f"/v1/sandboxes/{name}/run", json={"argv": ["true"]}).status_code != 200, "it ends")
     assert extensions(calls.entries) == []
+
+
+def used(api, name, seconds):
+    """Runs something now and then; False once it does not run any more."""
+    end = time.time() + seconds
+    while time.time() < end:
+        if api.call("POST", f"/v1/sandboxes/{name}/run", json={"argv": ["true"]}).status_code != 200:
+            return False
+        time.sleep(0.3)
+    return True
+
+
+def test_keep_alive_by_calls_and_its_end_B6(own, emulator):
+    gateway, api = own(**SHORT)
+    box = api.create(timeout_ms=5000, keep_alive=True)
+    name = box["name"]
+    assert box["keep_alive"] is True
+    with emulator.calls() as calls:
+        assert used(api, name, 8)
+        assert api.get(name)["session_id"] == box["session_id"]
+    assert 1 <= len(extensions(calls.entries)) <= 4
+    last = time.time()
+    with emulator.calls() as calls:
+        over(api, name)
+    assert len(extensions(calls.entries)) <= 1 and time.time() - last < 7.5, "a step beyond the last call, and no longer"
+
+
+def test_keep_alive_has_a_maximum_of_its_own_B6(own, emulator):
+    gateway, api = own(**SHORT)
+    began = time.time()
+    box = api.create(timeout_ms=4000, keep_alive={"max_ms": 7000})
+    assert box["keep_alive"] == {"max_ms": 7000}
+    assert not used(api, box["name"], 20)
+    assert 6 < time.time() - began < 11
+
+
+def test_keep_alive_false_is_not_kept_by_streams_either_B6(own, emulator):
+    gateway, api = own(**SHORT)
+    box = api.create(timeout_ms=5000, keep_alive=False)
+    name = box["name"]
+    assert box["keep_alive"] is False
+    pid = api.start(name, "sleep", "60")
+    with emulator.calls() as calls, api.attach(name, pid) as a:
+        assert a.until("session_ending")["reason"] == "timeout"
+        assert a.until_close().closed == 4010
+    assert extensions(calls.entries) == []
+
+
+def test_keep_alive_is_checked(api, emulator):
+    with emulator.calls() as calls:
+        for value, pointer in (("yes", "/keep_alive"), ({"max_ms": 1}, "/keep_alive/max_ms"), ({"x": 1}, "/keep_alive/x"), (1, "/keep_alive")):
+            answer = api.call("POST", "/v1/sandboxes", json={"keep_alive": value})
+            assert answer.status_code == 422 and answer.json()["pointer"] == pointer, answer.text
+    assert len(calls) == 0

@@ -19,6 +19,14 @@ def shared(own, tmp_path):
     return make
 
 
+@pytest.fixture
+def on_each(own, database):
+    """The same on either kind of database."""
+    def make(**settings):
+        return own(store=database, **{"LIFECYCLE_LEASE_GRACE_MS": 0, **settings})
+    return make
+
+
 def new_name():
     return "l-" + secrets.token_hex(8)
 
@@ -87,8 +95,8 @@ def test_released_twice_C4(shared, emulator):
     assert len(deletes(calls.entries, name)) == 1
 
 
-def test_released_by_several_at_once_C4(shared, emulator):
-    (_, one), (_, two) = shared(), shared()
+def test_released_by_several_at_once_C4(on_each, emulator):
+    (_, one), (_, two) = on_each(), on_each()
     name = one.sandbox()
     lease(one, name, 60000)
     with emulator.calls() as calls, concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -112,8 +120,8 @@ def test_what_is_refused_costs_no_call(shared, emulator):
     assert not is_gone(api, name)
 
 
-def test_killed_and_started_again_grace_then_destroyed_once_C4(shared, emulator):
-    gateway, api = shared()
+def test_killed_and_started_again_grace_then_destroyed_once_C4(on_each, emulator):
+    gateway, api = on_each()
     name, kept = api.sandbox(), api.sandbox()
     lease(api, name, 1000)
     lease(api, kept, 1000)
@@ -121,7 +129,7 @@ def test_killed_and_started_again_grace_then_destroyed_once_C4(shared, emulator)
     time.sleep(1.5)  # both run out while nobody is there
     with emulator.calls() as calls:
         began = time.monotonic()
-        gateway, api = shared(LIFECYCLE_LEASE_GRACE_MS=3000)
+        gateway, api = on_each(LIFECYCLE_LEASE_GRACE_MS=3000)
         assert api.ok("GET", f"/v1/sandboxes/{name}/lease").json()["left_ms"] == 0
         assert lease(api, kept, 60000)["left_ms"] > 50000, "within the grace it is renewed"
         assert not is_gone(api, name)
@@ -132,8 +140,8 @@ def test_killed_and_started_again_grace_then_destroyed_once_C4(shared, emulator)
     api.made = [kept]
 
 
-def test_two_gateways_on_one_store_destroy_once_C4(shared, emulator):
-    (_, one), (_, two) = shared(), shared()
+def test_two_gateways_on_one_store_destroy_once_C4(on_each, emulator):
+    (_, one), (_, two) = on_each(), on_each()
     names = [one.sandbox() for _ in range(3)]
     with emulator.calls() as calls:
         for i, name in enumerate(names):
@@ -161,9 +169,9 @@ def test_a_namesake_survives_C4(shared, emulator):
     assert lease(api, name, 60000)["left_ms"] > 50000, "the second one can have a lease of its own"
 
 
-def test_renewing_races_running_out_C4(shared):
+def test_renewing_races_running_out_C4(on_each):
     """Whoever is told that his lease is renewed keeps the sandbox for its time; whoever is not, loses it."""
-    gateway, api = shared()
+    gateway, api = on_each()
     names = [api.sandbox(vcpus=1) for _ in range(5)]
     until_end = {}
     for name in names:
@@ -231,8 +239,8 @@ def test_killed_while_destroying_A11(shared, emulator):
     until_gone(api, name)
 
 
-def test_other_gateway_takes_over_from_a_dead_one_C4(shared, emulator):
-    (first, one), (second, two) = shared(), shared()
+def test_other_gateway_takes_over_from_a_dead_one_C4(on_each, emulator):
+    (first, one), (second, two) = on_each(), on_each()
     name = one.sandbox()
     lease(one, name, 2000)
     kill(first)
@@ -240,3 +248,63 @@ def test_other_gateway_takes_over_from_a_dead_one_C4(shared, emulator):
         until_gone(two, name)
     assert len(deletes(calls.entries, name)) == 1
     one.made = []
+
+
+# ---- in create ----
+
+def ran_out(database):
+    """As if the time had passed."""
+    database.rows("UPDATE leases SET expires_at = 0")
+    database.rows("UPDATE cleanups SET next_at = 0")
+
+
+def test_lease_in_create_C4(own, database, emulator):
+    _, api = own(store=database, LIFECYCLE_LEASE_GRACE_MS=0)
+    with emulator.calls() as calls:
+        box = api.create(lease={"ttl_ms": 2500})
+        assert 1000 < api.ok("GET", f"/v1/sandboxes/{box['name']}/lease").json()["left_ms"] <= 2500
+        assert box["timeout_ms"] == 300000, "its own time is a backstop: not the hour of those that nobody watches"
+        assert lease(api, box["name"], 2500)
+    assert len(calls) == 1, "the lease is known: nothing is asked"
+    assert api.create(timeout_ms=600000, lease={"ttl_ms": 60000})["timeout_ms"] == 600000
+    until_gone(api, box["name"])
+    for body, pointer in (({"ttl_ms": 1}, "/lease/ttl_ms"), ({}, "/lease/ttl_ms"), ({"ttl_ms": 5000, "x": 1}, "/lease/x")):
+        answer = api.call("POST", "/v1/sandboxes", json={"lease": body})
+        assert answer.status_code == 422 and answer.json()["pointer"] == pointer
+
+
+@pytest.mark.parametrize("lost", ("before", "after"))
+def test_killed_while_creating_leaves_nothing_C4_A11(own, database, emulator, lost):
+    """The gateway dies while the upstream creates (or before it begins to): the next one takes the sandbox away."""
+    gateway, api = own(store=database, LIFECYCLE_LEASE_GRACE_MS=0)
+    name = new_name()
+    emulator.fault({"delay_ms": 1500} if lost == "after" else {"delay_ms": 60000}, method="POST", path_regex="/sandboxes$", times=1)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: api.http.post(api.url + "/v1/sandboxes", json={"name": name, "lease": {"ttl_ms": 5000}}))
+        until(lambda: [e for e in emulator.journal() if e["method"] == "POST" and e["path"].endswith("/sandboxes") and e["status"] is None],
+              "the upstream has it")
+        assert [r["sandbox"] for r in database.rows("SELECT sandbox FROM leases WHERE pending = 1")] == [name], "stored before it was sent"
+        kill(gateway)
+        assert asked.exception() is not None
+    if lost == "after":
+        direct = behind(emulator)
+        until(lambda: direct.request("GET", f"/v2/sandboxes/{name}").status_code == 200, "it was created nevertheless")
+    ran_out(database)
+    gateway, api = own(store=database, LIFECYCLE_LEASE_GRACE_MS=0)
+    if lost == "after":
+        until_gone(api, name)
+    until(lambda: not database.rows("SELECT alloc FROM leases"), "the lease is handed over")
+    if lost == "before":
+        assert database.rows("SELECT lost_until FROM cleanups")[0]["lost_until"] > 0, "it is looked for a while longer"
+    assert is_gone(api, name)
+
+
+def test_a_create_that_fails_leaves_no_lease(own, database, emulator):
+    _, api = own(store=database)
+    name = api.sandbox()
+    api.refused("POST", "/v1/sandboxes", 409, "sandbox_exists", json={"name": name, "lease": {"ttl_ms": 5000}})
+    assert database.rows("SELECT alloc FROM leases") == [] and database.rows("SELECT alloc FROM cleanups") == []
+    emulator.fault({"status": 400, "body": '{"error":{"code":"bad_request","message":"no"}}'}, method="POST", path_regex="/sandboxes$")
+    api.refused("POST", "/v1/sandboxes", 422, "upstream_rejected", json={"lease": {"ttl_ms": 5000}})
+    assert database.rows("SELECT alloc FROM leases") == [] and database.rows("SELECT alloc FROM cleanups") == []
+    assert not is_gone(api, name)
