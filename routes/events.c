@@ -1,14 +1,11 @@
 /* GET …/processes/{id}/events: what an attached WebSocket is told, over plain HTTP (relay/events.h). */
 #include "routes/handlers.h"
 
-#include "base/buf.h"
-#include "base/clock.h"
-#include "relay/audience.h"
-#include "relay/events.h"
 #include "relay/feed.h"
 #include "relay/frames.h"
 #include "routes/act.h"
 #include "routes/ended.h"
+#include "routes/event_stream.h"
 #include "routes/process_act.h"
 
 #include <stdlib.h>
@@ -23,35 +20,19 @@ enum {
 
 struct events {
     struct act act;
-    enum events_format format;
     uint64_t asked[2];
     struct events_at at; /* after what was written */
     struct reader *reader;
-    struct ex_stream *out;       /* once the head is sent */
-    struct sg_timer *tick;       /* before that: until it has to be; then: looks for silence */
-    struct sg_timer *slow;       /* runs while the client takes nothing */
-    bool greeted, paused, ended; /* ended: the last record was written */
-    int64_t wrote_ms;
-    struct audience_seat audience;
-    int64_t ending_ms; /* of the session, told before the hello was; 0: not */
-    const char *ending;
-    struct sg_buf record;
+    struct event_stream stream;
 };
 
-static const struct relay_limits *limits(const struct events *v)
-{
-    return relay_limits(v->act.gw->relay);
-}
-
 /* Takes everything down but the exchange's answer. */
-static void events_free(struct events *v)
+static void events_free(void *arg)
 {
-    audience_leave(&v->audience);
+    struct events *v = arg;
+    event_stream_free(&v->stream);
     if (v->reader)
         reader_close(v->reader);
-    sg_timer_free(v->tick);
-    sg_timer_free(v->slow);
-    sg_buf_free(&v->record);
     act_free(&v->act);
 }
 
@@ -71,106 +52,48 @@ static void on_client_gone(void *arg)
     events_fail(&v->act, &e);
 }
 
-/* ---- writing ---- */
-
-/* Out of memory, or a client that reads nothing: it sees that the answer is not whole. */
-static void cut(struct events *v)
-{
-    ex_stream_abort(v->out);
-    events_free(v);
-}
-
-static void on_slow(void *arg)
-{
-    cut(arg);
-}
-
-static void on_stream_drain(void *arg)
-{
-    struct events *v = arg;
-    v->paused = false;
-    sg_timer_stop(v->slow);
-    if (v->reader)
-        reader_resume(v->reader);
-}
-
-static void on_stream_gone(void *arg)
-{
-    events_free(arg);
-}
-
-/* Sends v->record, if `made`.  False: the stream was cut, v is gone. */
-static bool write_record(struct events *v, bool made)
-{
-    bool ok = made && ex_stream_write(v->out, v->record.data, v->record.len);
-    v->wrote_ms = sg_mono_ms();
-    if (v->record.cap > PIECE_MAX / 4)
-        sg_buf_free(&v->record); /* a quiet client holds no buffer */
-    else
-        sg_buf_reset(&v->record);
-    if (!ok)
-        cut(v);
-    return ok;
-}
+/* ---- writing: what returns false has taken v down ---- */
 
 /* Takes json over. */
 static bool write_json(struct events *v, const char *type, json_t *json)
 {
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
-    bool made = text && events_record(&v->record, v->format, &v->at, type, text);
+    bool made = text && events_record(&v->stream.record, v->stream.format, &v->at, type, text);
     free(text);
-    return write_record(v, made);
+    return event_stream_write(&v->stream, made);
 }
 
-static void on_shutdown(void *arg);
-
-/* False: answered with an error, v is gone. */
 static bool send_head(struct events *v)
 {
-    struct exchange *ex = v->act.ex;
-    if (v->out)
-        return true;
-    act_settled(&v->act);
-    ex_set_header(ex, "X-Session-Id", v->act.session_id);
-    ex_set_header(ex, "Cache-Control", "no-store, no-transform");
-    v->out = ex_stream_begin(ex, 200, events_type(v->format), -1, on_stream_drain, on_stream_gone, v);
-    if (!v->out) {
-        events_free(v);
-        return false;
-    }
-    ex_stream_on_shutdown(v->out, on_shutdown);
-    v->wrote_ms = sg_mono_ms();
-    sg_timer_start(v->tick, (uint64_t)limits(v)->keepalive_ms / 2);
-    return true;
+    if (!v->stream.out)
+        act_settled(&v->act);
+    return event_stream_begin(&v->stream, v->act.ex, v->act.session_id);
 }
 
-/* Twice in the time within which something has to be said. */
-static void on_tick(void *arg)
+static void on_late(void *arg)
+{
+    (void)send_head(arg);
+}
+
+static void on_drain(void *arg)
 {
     struct events *v = arg;
-    if (!v->out) {
-        (void)send_head(v);
-        return;
-    }
-    int64_t half = limits(v)->keepalive_ms / 2;
-    sg_timer_start(v->tick, (uint64_t)half);
-    if (!v->paused && sg_mono_ms() - v->wrote_ms >= half / 2)
-        (void)write_record(v, events_keepalive(&v->record, v->format));
+    if (v->reader)
+        reader_resume(v->reader);
+}
+
+static bool on_ending(void *arg, int64_t deadline_ms, const char *reason)
+{
+    return write_json(arg, "session_ending", frame_session_ending(deadline_ms, reason));
 }
 
 /* ---- the last record ---- */
 
-static void finish(struct events *v)
-{
-    ex_stream_end(v->out);
-    events_free(v);
-}
-
 static void end_with_error(struct events *v, const struct sg_error *e)
 {
     if (write_json(v, "error", frame_error(e)))
-        finish(v);
+        event_stream_end(&v->stream);
 }
 
 static void end_with_exit(struct events *v, const struct sg_wire_process *p)
@@ -185,28 +108,17 @@ static void end_with_exit(struct events *v, const struct sg_wire_process *p)
         return;
     v->at.over = true;
     if (write_json(v, "end", json_pack("{ss}", "type", "end")))
-        finish(v);
+        event_stream_end(&v->stream);
 }
 
-static void on_shutdown(void *arg)
+static void on_shutdown(void *arg, const struct sg_error *e)
 {
-    struct events *v = arg;
-    struct sg_error e;
-    (void)sg_fail(&e, SG_E_DRAINING, SG_STARTED, "the gateway is shutting down");
-    end_with_error(v, &e);
+    end_with_error(arg, e);
 }
+
+static const struct event_stream_owner owner = {events_free, on_drain, on_shutdown, on_late, on_ending};
 
 /* ---- the process's side ---- */
-
-/* The session is about to end.  The hello comes first. */
-static void on_ending(struct audience_seat *seat, int64_t deadline_ms, const char *reason)
-{
-    struct events *v = (struct events *)((char *)seat - offsetof(struct events, audience));
-    v->ending_ms = deadline_ms;
-    v->ending = reason;
-    if (v->greeted && v->out)
-        (void)write_json(v, "session_ending", frame_session_ending(deadline_ms, reason));
-}
 
 static void on_hello(void *arg, const struct sg_wire_process *p)
 {
@@ -214,10 +126,9 @@ static void on_hello(void *arg, const struct sg_wire_process *p)
     struct frame_hello h = {.sandbox = v->act.sandbox, .session_id = v->act.session_id, .p = p};
     for (int s = 0; s < 2; s++)
         h.next[s] = v->asked[s] > p->oldest[s] ? v->asked[s] : p->oldest[s];
-    v->greeted = true;
     v->at.terminal = p->terminal;
-    if (send_head(v) && write_json(v, "hello", frame_hello(&h)) && v->ending_ms)
-        (void)write_json(v, "session_ending", frame_session_ending(v->ending_ms, v->ending));
+    if (send_head(v) && write_json(v, "hello", frame_hello(&h)))
+        (void)event_stream_greeted(&v->stream);
 }
 
 static bool on_data(void *arg, int stream, uint64_t offset, const void *data, size_t len)
@@ -227,17 +138,14 @@ static bool on_data(void *arg, int stream, uint64_t offset, const void *data, si
     while (len) {
         size_t n = len < PIECE_MAX ? len : PIECE_MAX;
         v->at.offset[stream] = offset + n;
-        if (!write_record(v, events_data(&v->record, v->format, &v->at, stream, offset, p, n)))
+        bool made = events_data(&v->stream.record, v->stream.format, &v->at, stream, offset, p, n);
+        if (!event_stream_write(&v->stream, made))
             return false;
         p += n;
         offset += n;
         len -= n;
     }
-    if (ex_stream_queued(v->out) < EX_STREAM_HIGH)
-        return true;
-    v->paused = true;
-    sg_timer_start(v->slow, (uint64_t)limits(v)->slow_reader_ms);
-    return false;
+    return !event_stream_full(&v->stream);
 }
 
 static void on_gap(void *arg, int stream, uint64_t from, uint64_t to)
@@ -253,13 +161,13 @@ static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_e
     struct sg_error own;
     if (e)
         own = *e;
-    if (!v->out) {
+    if (!v->stream.out) {
         reader_close(v->reader);
         v->reader = NULL;
         if (e && act_retry(&v->act, &own))
             return;
         if (e) {
-            sg_timer_stop(v->tick);
+            event_stream_patience(&v->stream, 0);
             v->act.fail(&v->act, &own);
             return;
         }
@@ -288,10 +196,8 @@ static void events_go(struct act *a)
         return;
     }
     ex_on_gone(a->ex, on_client_gone, v);
-    sg_timer_start(v->tick, HEAD_MS);
-    v->audience.ending = on_ending;
-    audience_leave(&v->audience); /* of another session, before */
-    audience_enter(a->gw->relay, a->sandbox, a->session_id, &v->audience);
+    event_stream_patience(&v->stream, HEAD_MS);
+    event_stream_attend(&v->stream, a->gw->relay, a->sandbox, a->session_id);
 }
 
 /* ---- the question ---- */
@@ -349,14 +255,11 @@ void route_process_events(struct exchange *ex)
     struct events *v = act_new(ex, sizeof *v, events_go, events_fail);
     if (!v)
         return;
-    v->format = format;
+    v->stream.format = format;
     v->at = at;
     v->asked[0] = at.offset[0];
     v->asked[1] = at.offset[1];
-    sg_buf_init(&v->record, RECORD_MAX);
-    v->tick = sg_timer_new(ex->gw->loop, on_tick, v);
-    v->slow = sg_timer_new(ex->gw->loop, on_slow, v);
-    if (v->tick && v->slow) {
+    if (event_stream_init(&v->stream, ex->gw->loop, relay_limits(ex->gw->relay), RECORD_MAX, &owner, v)) {
         ended_events(&v->act, format, v->asked);
         act_begin(&v->act);
         return;

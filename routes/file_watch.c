@@ -3,11 +3,10 @@
  * offsets, going on after a cut and at another gateway, one stream for all readers of a watch. */
 #include "routes/handlers.h"
 
-#include "base/buf.h"
 #include "base/clock.h"
-#include "relay/audience.h"
 #include "relay/feed.h"
 #include "relay/frames.h"
+#include "routes/event_stream.h"
 #include "routes/files.h"
 #include "routes/watch_text.h"
 
@@ -23,41 +22,24 @@ enum {
 struct file_watch {
     struct act act;
     struct fs_request request;
-    enum events_format format;
     bool resumed;
     struct watch_cursor at; /* after what was written */
     struct reader *reader;
-    struct ex_stream *out; /* once the watch is in force */
-    struct sg_timer *tick; /* before that: until it has to be; then: looks for silence */
-    struct sg_timer *slow; /* runs while the client takes nothing */
-    bool paused;
-    bool synced;    /* the next byte is the first of a line */
-    bool told_lost; /* not synced: and that something was lost has been told */
-    int64_t wrote_ms;
-    struct audience_seat audience;
-    int64_t ending_ms; /* of the session; 0: not told */
-    const char *ending;
-    bool greeted;
-    uint64_t pos; /* of the next byte */
-    size_t have;  /* of a line that is not whole */
+    struct event_stream stream; /* its head: the watch is in force */
+    bool synced;                /* the next byte is the first of a line */
+    bool told_lost;             /* not synced: and that something was lost has been told */
+    uint64_t pos;               /* of the next byte */
+    size_t have;                /* of a line that is not whole */
     char line[SG_WIRE_LINE_MAX];
-    struct sg_buf record;
 };
 
-static const struct relay_limits *limits(const struct file_watch *v)
-{
-    return relay_limits(v->act.gw->relay);
-}
-
 /* Takes everything down but the exchange's answer. */
-static void watch_free(struct file_watch *v)
+static void watch_free(void *arg)
 {
-    audience_leave(&v->audience);
+    struct file_watch *v = arg;
+    event_stream_free(&v->stream);
     if (v->reader)
         reader_close(v->reader);
-    sg_timer_free(v->tick);
-    sg_timer_free(v->slow);
-    sg_buf_free(&v->record);
     fs_request_free(&v->request);
     act_free(&v->act);
 }
@@ -78,52 +60,18 @@ static void on_client_gone(void *arg)
     watch_fail(&v->act, &e);
 }
 
-/* ---- writing; what returns false has taken v down ---- */
+/* ---- writing: what returns false has taken v down ---- */
 
-/* Out of memory, or a client that reads nothing: it sees that the answer is not whole. */
-static void cut(struct file_watch *v)
-{
-    ex_stream_abort(v->out);
-    watch_free(v);
-}
-
-static void on_slow(void *arg)
-{
-    cut(arg);
-}
-
-static void on_stream_drain(void *arg)
-{
-    struct file_watch *v = arg;
-    v->paused = false;
-    sg_timer_stop(v->slow);
-    if (v->reader)
-        reader_resume(v->reader);
-}
-
-static void on_stream_gone(void *arg)
-{
-    watch_free(arg);
-}
-
-/* Sends v->record, if `made`. */
 static bool write_record(struct file_watch *v, bool made)
 {
-    bool ok = made && ex_stream_write(v->out, v->record.data, v->record.len);
-    v->wrote_ms = sg_mono_ms();
-    if (v->record.cap > RECORD_MAX / 8)
-        sg_buf_free(&v->record); /* a quiet client holds no buffer */
-    else
-        sg_buf_reset(&v->record);
-    if (!ok)
-        cut(v);
-    return ok;
+    return event_stream_write(&v->stream, made);
 }
 
-static void finish(struct file_watch *v)
+static void on_drain(void *arg)
 {
-    ex_stream_end(v->out);
-    watch_free(v);
+    struct file_watch *v = arg;
+    if (v->reader)
+        reader_resume(v->reader);
 }
 
 static void end_with_error(struct file_watch *v, const struct sg_error *e)
@@ -133,17 +81,18 @@ static void end_with_error(struct file_watch *v, const struct sg_error *e)
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     json_decref(json);
     watch_cursor_format(&v->at, cursor);
-    bool made = text && events_record_id(&v->record, v->format, cursor, "error", text);
+    bool made = text && events_record_id(&v->stream.record, v->stream.format, cursor, "error", text);
     free(text);
     if (write_record(v, made))
-        finish(v);
+        event_stream_end(&v->stream);
 }
 
 static void end_with(struct file_watch *v, const char *reason)
 {
     v->at.over = true;
-    if (write_record(v, watch_put(&v->record, v->format, &v->at, "end", "reason", reason, NULL)))
-        finish(v);
+    if (write_record(v,
+                     watch_put(&v->stream.record, v->stream.format, &v->at, "end", "reason", reason, NULL)))
+        event_stream_end(&v->stream);
 }
 
 static void end_gone(struct file_watch *v)
@@ -153,71 +102,43 @@ static void end_gone(struct file_watch *v)
     end_with_error(v, &e);
 }
 
-static void on_shutdown(void *arg)
+static void on_shutdown(void *arg, const struct sg_error *e)
+{
+    end_with_error(arg, e);
+}
+
+static bool on_ending(void *arg, int64_t deadline_ms, const char *reason)
 {
     struct file_watch *v = arg;
-    struct sg_error e;
-    (void)sg_fail(&e, SG_E_DRAINING, SG_STARTED, "the gateway is shutting down");
-    end_with_error(v, &e);
-}
-
-static bool tell_ending(struct file_watch *v)
-{
     char when[SG_TIME_TEXT];
-    sg_time_format(v->ending_ms, when);
-    return write_record(v, watch_put(&v->record, v->format, &v->at, "session_ending", "deadline", when,
-                                     "reason", v->ending, NULL));
-}
-
-/* The session is about to end.  The hello comes first. */
-static void on_ending(struct audience_seat *seat, int64_t deadline_ms, const char *reason)
-{
-    struct file_watch *v = (struct file_watch *)((char *)seat - offsetof(struct file_watch, audience));
-    v->ending_ms = deadline_ms;
-    v->ending = reason;
-    if (v->greeted)
-        (void)tell_ending(v);
+    sg_time_format(deadline_ms, when);
+    return write_record(v, watch_put(&v->stream.record, v->stream.format, &v->at, "session_ending",
+                                     "deadline", when, "reason", reason, NULL));
 }
 
 /* The watch is in force. */
 static bool send_head(struct file_watch *v)
 {
-    struct exchange *ex = v->act.ex;
+    struct event_stream *s = &v->stream;
     act_settled(&v->act);
-    ex_set_header(ex, "X-Session-Id", v->act.session_id);
-    ex_set_header(ex, "Cache-Control", "no-store, no-transform");
-    v->out = ex_stream_begin(ex, 200, events_type(v->format), -1, on_stream_drain, on_stream_gone, v);
-    if (!v->out) {
-        watch_free(v);
+    if (!event_stream_begin(s, v->act.ex, v->act.session_id))
         return false;
-    }
-    ex_stream_on_shutdown(v->out, on_shutdown);
-    sg_timer_start(v->tick, (uint64_t)limits(v)->keepalive_ms / 2);
-    v->audience.ending = on_ending;
-    audience_enter(v->act.gw->relay, v->act.sandbox, v->act.session_id, &v->audience);
-    if (!write_record(v, watch_put(&v->record, v->format, &v->at, "hello", "sandbox", v->act.sandbox,
-                                   "session_id", v->act.session_id, NULL)))
-        return false;
-    v->greeted = true;
-    return !v->ending_ms || tell_ending(v);
+    event_stream_attend(s, v->act.gw->relay, v->act.sandbox, v->act.session_id);
+    return write_record(v, watch_put(&s->record, s->format, &v->at, "hello", "sandbox", v->act.sandbox,
+                                     "session_id", v->act.session_id, NULL)) &&
+           event_stream_greeted(s);
 }
 
-/* Twice in the time within which something has to be said. */
-static void on_tick(void *arg)
+static void on_late(void *arg)
 {
     struct file_watch *v = arg;
     struct sg_error e;
-    if (!v->out) {
-        (void)sg_fail(&e, SG_E_UPSTREAM_TIMEOUT, SG_OUTCOME_UNKNOWN,
-                      "the directory is not watched yet; nothing was changed: ask again");
-        watch_fail(&v->act, &e);
-        return;
-    }
-    int64_t half = limits(v)->keepalive_ms / 2;
-    sg_timer_start(v->tick, (uint64_t)half);
-    if (!v->paused && sg_mono_ms() - v->wrote_ms >= half / 2)
-        (void)write_record(v, events_keepalive(&v->record, v->format));
+    (void)sg_fail(&e, SG_E_UPSTREAM_TIMEOUT, SG_OUTCOME_UNKNOWN,
+                  "the directory is not watched yet; nothing was changed: ask again");
+    watch_fail(&v->act, &e);
 }
+
+static const struct event_stream_owner owner = {watch_free, on_drain, on_shutdown, on_late, on_ending};
 
 /* ---- the helper's lines ---- */
 
@@ -226,7 +147,7 @@ static bool tell_lost(struct file_watch *v)
 {
     const struct sg_wire_line lost = {.kind = SG_WIRE_CHANGE, .change = SG_CH_OVERFLOW};
     v->told_lost = true;
-    return write_record(v, watch_put_change(&v->record, v->format, &v->at, &lost));
+    return write_record(v, watch_put_change(&v->stream.record, v->stream.format, &v->at, &lost));
 }
 
 /* The helper's last word. */
@@ -235,7 +156,7 @@ static bool take_error(struct file_watch *v, const struct sg_wire_line *l)
     struct sg_error e;
     const char *reason = l->fail == SG_WF_NO_WATCH ? watch_end_reason(l->text) : NULL;
     (void)guest_error(l, &e);
-    if (!v->out)
+    if (!v->stream.out)
         watch_fail(&v->act, &e);
     else if (reason)
         end_with(v, reason);
@@ -247,12 +168,12 @@ static bool take_error(struct file_watch *v, const struct sg_wire_line *l)
 static bool take_nonsense(struct file_watch *v)
 {
     struct sg_error e;
-    if (v->out &&
+    if (v->stream.out &&
         !v->synced) /* the rest of a line whose beginning is gone, or a cursor that was never given out */
         return v->told_lost || tell_lost(v);
     (void)sg_fail(&e, SG_E_UPSTREAM_BAD_RESPONSE, SG_STARTED,
                   "what watches in the sandbox says something that is not its protocol");
-    if (v->out)
+    if (v->stream.out)
         end_with_error(v, &e);
     else
         watch_fail(&v->act, &e);
@@ -264,7 +185,7 @@ static bool take_line(struct file_watch *v, const char *text, size_t len)
 {
     unsigned char scratch[SG_WIRE_DATA_MAX];
     struct sg_wire_line l;
-    bool begun = v->out != NULL;
+    bool begun = v->stream.out != NULL;
     v->at.offset = v->pos;
     bool ok = sg_wire_parse(text, len, scratch, &l);
     if (ok && l.kind == SG_WIRE_OK)
@@ -272,7 +193,7 @@ static bool take_line(struct file_watch *v, const char *text, size_t len)
     else if (ok && l.kind == SG_WIRE_ERROR)
         ok = take_error(v, &l);
     else if (ok && l.kind == SG_WIRE_CHANGE && begun)
-        ok = write_record(v, watch_put_change(&v->record, v->format, &v->at, &l));
+        ok = write_record(v, watch_put_change(&v->stream.record, v->stream.format, &v->at, &l));
     else
         ok = take_nonsense(v);
     if (ok) {
@@ -332,11 +253,7 @@ static bool on_data(void *arg, int stream, uint64_t offset, const void *data, si
         p += n;
         len -= n;
     }
-    if (!v->out || ex_stream_queued(v->out) < EX_STREAM_HIGH)
-        return true;
-    v->paused = true;
-    sg_timer_start(v->slow, (uint64_t)limits(v)->slow_reader_ms);
-    return false;
+    return !v->stream.out || !event_stream_full(&v->stream);
 }
 
 static void on_gap(void *arg, int stream, uint64_t from, uint64_t to)
@@ -348,7 +265,7 @@ static void on_gap(void *arg, int stream, uint64_t from, uint64_t to)
     v->have = 0;
     v->at.offset = to;
     v->synced = false;
-    if (v->out)
+    if (v->stream.out)
         (void)tell_lost(v);
 }
 
@@ -366,7 +283,7 @@ static void end_early(struct file_watch *v, struct sg_error *e)
     v->reader = NULL;
     if (act_retry(&v->act, e))
         return;
-    sg_timer_stop(v->tick);
+    event_stream_patience(&v->stream, 0);
     if (v->resumed && e->code == SG_E_PROCESS_NOT_FOUND)
         (void)sg_fail(e, SG_E_WATCH_GONE, SG_FINISHED, "the watch of this cursor has ended");
     v->act.fail(&v->act, e);
@@ -381,7 +298,7 @@ static void on_end(void *arg, const struct sg_wire_process *p, const struct sg_e
         own = *e;
     else
         (void)sg_fail(&own, SG_E_WATCH_GONE, SG_FINISHED, "what watched in the sandbox has ended");
-    if (!v->out)
+    if (!v->stream.out)
         end_early(v, &own);
     else if (!e || own.code == SG_E_PROCESS_NOT_FOUND)
         end_gone(v);
@@ -415,7 +332,7 @@ static void watch_go(struct act *a)
         return;
     }
     ex_on_gone(a->ex, on_client_gone, v);
-    sg_timer_start(v->tick, FORCE_MS);
+    event_stream_patience(&v->stream, FORCE_MS);
 }
 
 /* ---- the question ---- */
@@ -458,7 +375,7 @@ static enum sg_code parse(struct exchange *ex, struct file_watch *v, struct sg_e
     if (v->request.failed)
         return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
     rc = parse_cursor(ex, v, e);
-    if (!rc && !events_accept(ex_header(ex, "Accept"), &v->format))
+    if (!rc && !events_accept(ex_header(ex, "Accept"), &v->stream.format))
         rc = sg_fail(e, SG_E_NOT_ACCEPTABLE, SG_NOT_SENT,
                      "there is text/event-stream, and application/x-ndjson");
     if (!rc && ex->gw->draining)
@@ -472,7 +389,6 @@ void route_file_watch(struct exchange *ex)
     struct file_watch *v = act_new(ex, sizeof *v, watch_go, watch_fail);
     if (!v)
         return;
-    sg_buf_init(&v->record, RECORD_MAX);
     if (parse(ex, v, &e)) {
         watch_fail(&v->act, &e);
         return;
@@ -484,9 +400,7 @@ void route_file_watch(struct exchange *ex)
         return;
     }
     v->pos = v->at.offset;
-    v->tick = sg_timer_new(ex->gw->loop, on_tick, v);
-    v->slow = sg_timer_new(ex->gw->loop, on_slow, v);
-    if (v->tick && v->slow) {
+    if (event_stream_init(&v->stream, ex->gw->loop, relay_limits(ex->gw->relay), RECORD_MAX, &owner, v)) {
         act_begin(&v->act);
         return;
     }
