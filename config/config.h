@@ -28,7 +28,10 @@ struct config {
     char *tokens_file;
     /* [upstream] */
     char *url;
-    char *credentials; /* explicit, env */
+    char *credentials; /* explicit, env, cli */
+    char *token_command;
+    char *cli_dir;            /* NULL: where the CLI keeps its login */
+    int64_t token_expires_ms; /* no option: of the token in force, wall clock; 0: not known */
     struct sg_secret *token;
     char *token_file;
     char *team_id;
@@ -99,6 +102,22 @@ void config_free(struct config *c);
  * the expiry). Moves what it found into c->token, team_id, project_id.  Missing ones: a sentence naming what
  * to set. */
 SG_MUST_CHECK enum sg_code config_resolve_credentials(struct config *c, struct sg_error *e);
+
+/* Where a newer token comes from while the gateway runs. */
+enum config_token_kind { CONFIG_TOKEN_FIXED, CONFIG_TOKEN_FILE, CONFIG_TOKEN_COMMAND, CONFIG_TOKEN_CLI };
+enum config_token_kind config_token_source(const struct config *c);
+struct config_token {
+    struct sg_secret *token;             /* the caller's */
+    int64_t expires_ms;                  /* wall clock; 0: not known */
+    char owner_id[129], project_id[129]; /* what the token says itself; "": nothing */
+};
+/* Reads the file or the login, or runs the command (CONFIG_COMMAND_MS at most).  Blocking, any thread, while nobody changes
+ * c.  UNAUTHENTICATED: there is none, or it has expired.  The detail never holds what was read. */
+enum { CONFIG_COMMAND_MS = 30000 };
+SG_MUST_CHECK enum sg_code config_fetch_token(const struct config *c, struct config_token *out,
+                                              struct sg_error *e);
+/* True when the file or login is another one than *stamp says (0 at first), which then says this one.  Blocking. */
+bool config_token_moved(const struct config *c, uint64_t *stamp);
 
 /* For --help, docs and the example file: every option with section, key, type, default, one line. */
 struct config_option {

@@ -1,5 +1,5 @@
 /* Which credentials are in force, and whether they can be any good. */
-#include "config/config.h"
+#include "config/internal.h"
 
 #include "base/clock.h"
 #include "base/core/b64.h"
@@ -10,13 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_JWT_PAYLOAD = 16 * 1024, MAX_ID = 128 };
-
-struct claims {
-    bool is_jwt;
-    char owner_id[MAX_ID + 1], project_id[MAX_ID + 1]; /* "": not there */
-    int64_t exp;                                       /* seconds; 0: none */
-};
+enum { MAX_JWT_PAYLOAD = 16 * 1024, MAX_ID = CONFIG_ID_MAX };
 
 /* The text between the two dots of a JWT, as padded base64. */
 static char *payload_base64(const char *token, size_t *len)
@@ -52,11 +46,9 @@ static void copy_claim(const json_t *o, const char *key, char out[MAX_ID + 1])
         (void)snprintf(out, MAX_ID + 1, "%s", json_string_value(v));
 }
 
-/* Reads the claims without checking the signature: only the upstream can do that.  Anything that is not a
- * JWT is an opaque token. */
-static struct claims read_claims(const char *token)
+struct token_claims config_token_claims(const char *token)
 {
-    struct claims c = {0};
+    struct token_claims c = {0};
     size_t n;
     char *b = payload_base64(token, &n);
     if (!b)
@@ -144,6 +136,23 @@ static enum sg_code take_environment(struct config *c, const char **source, stru
     return code;
 }
 
+static enum sg_code take_source(struct config *c, enum config_token_kind kind, const char **source,
+                                struct sg_error *e)
+{
+    static const char *const team[] = {"VERCEL_TEAM_ID", NULL};
+    struct config_token t;
+    enum sg_code code = config_fetch_token(c, &t, e);
+    if (code)
+        return code;
+    c->token = t.token;
+    c->token_expires_ms = t.expires_ms;
+    *source = kind == CONFIG_TOKEN_CLI ? "the stored login" : "the token that token_command printed";
+    if (kind != CONFIG_TOKEN_CLI)
+        return SG_OK;
+    code = take_id(&c->team_id, team, e);
+    return code || c->team_id ? code : config_cli_team(c, &c->team_id, e);
+}
+
 static enum sg_code no_token(bool env, struct sg_error *e)
 {
     size_t len;
@@ -157,7 +166,7 @@ static enum sg_code no_token(bool env, struct sg_error *e)
                        "credentials = env to use the VERCEL_ variables that are set");
     return sg_fail(e, SG_E_UNAUTHENTICATED, SG_NOT_SENT,
                    "no upstream token: set token_file in [upstream] or SANDGATE_UPSTREAM_TOKEN_FILE, with "
-                   "team_id and project_id; or credentials = env");
+                   "team_id and project_id; or token_command, or credentials = env or cli");
 }
 
 static enum sg_code no_id(const char *key, const char *variables, bool env, struct sg_error *e)
@@ -183,15 +192,20 @@ enum sg_code config_resolve_credentials(struct config *c, struct sg_error *e)
 {
     bool env = strcmp(c->credentials, "env") == 0;
     const char *source = "the upstream token";
+    enum config_token_kind kind = config_token_source(c);
     enum sg_code code = env ? take_environment(c, &source, e) : SG_OK;
+    if (!code && !c->token && (kind == CONFIG_TOKEN_COMMAND || kind == CONFIG_TOKEN_CLI))
+        code = take_source(c, kind, &source, e);
     if (code)
         return code;
     if (!c->token)
         return no_token(env, e);
-    struct claims claims = read_claims(sg_secret_bytes(c->token));
-    if (claims.exp && claims.exp <= sg_wall_ms() / 1000) {
+    struct token_claims claims = config_token_claims(sg_secret_bytes(c->token));
+    if (claims.exp)
+        c->token_expires_ms = claims.exp * 1000;
+    if (c->token_expires_ms && c->token_expires_ms <= sg_wall_ms()) {
         char when[SG_TIME_TEXT];
-        sg_time_format(claims.exp * 1000, when);
+        sg_time_format(c->token_expires_ms, when);
         return sg_fail(e, SG_E_UNAUTHENTICATED, SG_NOT_SENT, "%s expired at %s; get a new one", source, when);
     }
     code = fill_from_claim(&c->team_id, claims.owner_id, e);

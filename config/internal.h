@@ -2,6 +2,7 @@
 #ifndef SG_CONFIG_INTERNAL_H
 #define SG_CONFIG_INTERNAL_H
 
+#include "base/buf.h"
 #include "config/config.h"
 
 enum option_type {
@@ -44,5 +45,22 @@ int option_file_target(int index);
  * that may hold a secret. */
 SG_MUST_CHECK enum sg_code option_set(struct config *c, int index, const char *value, struct sg_error *e);
 bool option_is_set(const struct config *c, int index);
+
+/* Reads a whole regular file or pipe (`<(…)` of a shell), at most max bytes; others may read it when *open_to_all.  errno
+ * tells why not.  The buffer is the caller's to wipe either way. */
+bool config_read_file(const char *path, size_t max, struct sg_buf *b, bool *open_to_all);
+
+enum { CONFIG_ID_MAX = 128, CONFIG_TOKEN_FILE_MAX = 64 * 1024 };
+
+struct token_claims {
+    bool is_jwt;
+    char owner_id[CONFIG_ID_MAX + 1], project_id[CONFIG_ID_MAX + 1]; /* "": not there */
+    int64_t exp;                                                     /* seconds; 0: none */
+};
+/* Reads the claims without checking the signature: only the upstream can do that.  Anything that is not a JWT is an opaque
+ * token. */
+struct token_claims config_token_claims(const char *token);
+/* The team that the CLI works with, into *team; NULL when it says none. */
+SG_MUST_CHECK enum sg_code config_cli_team(const struct config *c, char **team, struct sg_error *e);
 
 #endif

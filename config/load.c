@@ -48,53 +48,6 @@ static bool printable_name(const char *s)
     return true;
 }
 
-/* ---- files ---- */
-
-static bool read_all(int fd, size_t max, struct sg_buf *b)
-{
-    sg_buf_init(b, max);
-    for (;;) {
-        char *p = sg_buf_reserve(b, 4096);
-        if (!p) {
-            errno = b->len + 4096 > max ? EFBIG : ENOMEM;
-            return false;
-        }
-        ssize_t n = read(fd, p, 4096);
-        if (n == 0)
-            return true;
-        if (n > 0)
-            b->len += (size_t)n;
-        else if (errno != EINTR)
-            return false;
-    }
-}
-
-/* Reads a whole regular file or pipe (`<(…)` of a shell); others may read it when *open_to_all.  errno tells why not. */
-static bool read_file(const char *path, size_t max, struct sg_buf *b, bool *open_to_all)
-{
-    sg_buf_init(b, max);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return false;
-    struct stat st;
-    bool ok = fstat(fd, &st) == 0;
-    if (ok && S_ISDIR(st.st_mode)) {
-        errno = EISDIR;
-        ok = false;
-    } else if (ok && !S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode)) {
-        errno = EINVAL;
-        ok = false;
-    }
-    if (ok) {
-        *open_to_all = (st.st_mode & S_IROTH) != 0;
-        ok = read_all(fd, max, b);
-    }
-    int err = errno;
-    (void)close(fd);
-    errno = err;
-    return ok;
-}
-
 /* ---- one option ---- */
 
 /* Where a value came from, for an error: "sandgate.ini:12: listen", "SANDGATE_SERVER_LISTEN", "--set
@@ -257,7 +210,7 @@ static void load_file(struct loader *l)
 {
     struct sg_buf b;
     bool open_to_all = false;
-    if (!read_file(l->path, MAX_FILE, &b, &open_to_all)) {
+    if (!config_read_file(l->path, MAX_FILE, &b, &open_to_all)) {
         l->code = sg_fail(l->e, SG_E_FILE_ERROR, SG_NOT_SENT, "cannot read the configuration %.120s: %s",
                           l->path, errno == EFBIG ? "it is too large" : strerror(errno));
         if (l->e)
@@ -361,7 +314,7 @@ static void load_value_file(struct loader *l, int index)
     char *const *path = (char *const *)(const void *)((const char *)l->c + option_defs[index].offset);
     struct sg_buf b;
     bool open_to_all = false;
-    if (!read_file(*path, MAX_SECRET_FILE, &b, &open_to_all)) {
+    if (!config_read_file(*path, MAX_SECRET_FILE, &b, &open_to_all)) {
         l->code = sg_fail(l->e, SG_E_FILE_ERROR, SG_NOT_SENT, "%s: cannot read %.80s: %s", where, *path,
                           errno == EFBIG ? "it is too large" : strerror(errno));
         goto out;

@@ -13,6 +13,7 @@
 #include "routes/step_runner.h"
 #include "server/cli.h"
 #include "server/http.h"
+#include "server/serve_credentials.h"
 #include "server/serve_lifecycle.h"
 #include "store/store.h"
 
@@ -28,6 +29,7 @@ struct instance {
     struct gateway gw;
     struct token_table *tokens;
     struct http_server *server;
+    struct credentials *credentials; /* NULL: the token is fixed */
 };
 
 void instance_upstream(struct config *c, struct vercel_config *v)
@@ -39,6 +41,7 @@ void instance_upstream(struct config *c, struct vercel_config *v)
         .proxy = c->proxy,
         .ca_bundle = c->ca_bundle,
         .token = c->token,
+        .token_expires_ms = c->token_expires_ms,
         .connect_timeout_ms = c->connect_timeout_ms,
         .timeout_ms = c->timeout_ms,
         .create_timeout_ms = c->create_timeout_ms,
@@ -203,6 +206,11 @@ struct instance *instance_new(struct sg_loop *loop, const struct config *c, cons
         *exit_code = cli_exit_code(&e);
         goto failed;
     }
+    if (!credentials_new(loop, c, in->gw.vercel, &in->credentials)) {
+        cli_say("out of memory");
+        *exit_code = EX_SOFTWARE;
+        goto failed;
+    }
     if (!build_rooms(in, v)) {
         cli_say("out of memory");
         *exit_code = EX_SOFTWARE;
@@ -260,6 +268,7 @@ void instance_free(struct instance *in)
         guestlink_free(in->gw.guestlink);
     lates_free(in->gw.lates); /* acts under way told their end */
     keys_free(in->gw.keys);
+    credentials_free(in->credentials);
     if (in->gw.vercel)
         vercel_client_free(in->gw.vercel);
     token_table_free(in->tokens);

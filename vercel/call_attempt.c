@@ -183,7 +183,7 @@ static void hear(struct vercel_call *call, CURLcode result)
 /* The token was refused: with another one it may be taken.  Whatever the call is, nothing of it has begun. */
 static bool renew_token(struct vercel_call *call, const struct sg_error *e)
 {
-    if (e->upstream_status != 401 || call->asked_for_token || call->told_head ||
+    if (e->code != SG_E_UPSTREAM_AUTH || !e->upstream_status || call->asked_for_token || call->told_head ||
         (call->read && !call->rewind))
         return false;
     call->asked_for_token = true;
