@@ -83,6 +83,8 @@ static enum sg_code reconcile(struct control *c, struct allocation *a, struct sg
     static const int pauses_ms[] = {0, 250, 750, 1500};
     /* a lost POST may still be on its way; one that was answered has come to its end */
     size_t looks = first->upstream_status >= 500 ? 2 : sizeof pauses_ms / sizeof *pauses_ms;
+    if (first->outcome == SG_NOT_STARTED)
+        looks = 1;
     for (size_t i = 0; i < looks; i++) {
         struct vercel_sandbox s;
         struct sg_error e;
@@ -115,7 +117,8 @@ enum sg_code allocation_send(struct control *c, struct allocation *a, allocation
         a->made = true;
         return SG_OK;
     }
-    if (e->outcome != SG_NOT_SENT && e->outcome != SG_NOT_STARTED)
+    /* a refusal that cannot be read may be that of a name that is taken */
+    if (rc == SG_E_UPSTREAM_BAD_RESPONSE || (e->outcome != SG_NOT_SENT && e->outcome != SG_NOT_STARTED))
         return reconcile(c, a, e);
     if (rc == SG_E_SANDBOX_EXISTS && a->keyed) { /* it may be what an earlier run sent */
         struct sg_error own;

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { NAME_LOCK_MS = 30 * 1000, NAME_LOCK_RENEW_MS = 8 * 1000 };
+enum { NAME_LOCK_MS = 12 * 1000, NAME_LOCK_RENEW_MS = 3 * 1000 };
 
 struct control;
 

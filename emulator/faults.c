@@ -121,6 +121,7 @@ static int parse_action(const json_t *a, struct fault_action *out, struct api_er
                                           "content_type",
                                           "headers",
                                           "lose_answer",
+                                          "do_it",
                                           "cut_after_bytes",
                                           "cut_after_ms",
                                           "delay_ms",
@@ -160,6 +161,7 @@ static int parse_action(const json_t *a, struct fault_action *out, struct api_er
     if (out->drip_ms && !out->drip_bytes)
         out->drip_bytes = 1;
     out->lose_answer = json_is_true(json_object_get(a, "lose_answer"));
+    out->do_it = json_is_true(json_object_get(a, "do_it"));
     out->close_before = json_is_true(json_object_get(a, "close_before"));
     out->malformed = json_is_true(json_object_get(a, "malformed"));
     out->set = true;

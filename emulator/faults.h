@@ -16,6 +16,7 @@ struct fault_action {
     const char *type;  /* of that answer; borrowed from own */
     json_t *own;       /* a copy of the rule's action: its body, headers and type live here */
     bool lose_answer;  /* do it, then close without an answer */
+    bool do_it;        /* do it, then answer what the rule says instead */
     bool close_before; /* close without doing anything */
     bool malformed;    /* an answer that is not JSON although it says so, nothing done */
     bool html;         /* status with an HTML page, nothing done */

@@ -359,8 +359,19 @@ static void add_fault_headers(struct MHD_Response *r, const struct fault_action 
     }
 }
 
+static enum MHD_Result send_fault(struct request *rq);
+
 static enum MHD_Result send_reply(struct request *rq, struct reply *rp)
 {
+    bool instead = rq->fault.set && rq->fault.do_it && !rq->answered;
+    if (instead) { /* done; the journal says how it really went */
+        if (rq->journal_seq)
+            journal_status(rq->emu->journal, rq->journal_seq, rp->status);
+        rq->journal_seq = 0;
+        reply_free(rp);
+        rq->answered = true;
+        return send_fault(rq);
+    }
     rq->answered = true;
     if (rq->journal_seq)
         journal_status(rq->emu->journal, rq->journal_seq, rq->fault.lose_answer ? 0 : rp->status);
@@ -482,7 +493,7 @@ static void enter_in_journal(struct request *rq)
 
 static bool instead_of_doing(const struct fault_action *a)
 {
-    return a->set && (a->status || a->malformed);
+    return a->set && !a->do_it && (a->status || a->malformed);
 }
 
 /* Before all else: not even the health is a foreign page's to read. */

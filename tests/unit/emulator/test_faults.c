@@ -116,6 +116,12 @@ static void test_actions(void **state)
     assert_true(faults_match(f, "GET", "/", &a));
     assert_int_equal(a.status, 502);
     assert_string_equal(a.type, "text/html; charset=utf-8");
+    assert_false(a.do_it);
+    fault_action_free(&a);
+    faults_clear(f);
+    assert_int_equal(add(f, "{\"action\":{\"status\":503,\"do_it\":true}}"), 0);
+    assert_true(faults_match(f, "GET", "/", &a));
+    assert_true(a.do_it && a.status == 503);
     fault_action_free(&a);
     faults_free(f);
 }
