@@ -58,6 +58,7 @@ static enum sg_code in_store(struct control *c, enum store_kind kind, store_fn *
 static enum sg_code read_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct call *k = arg;
+    store_sandbox_clear(k->out); /* this may run again */
     return store_sandbox_get(db, k->c->upstream, k->alloc, k->out, &k->found, e);
 }
 
@@ -86,7 +87,9 @@ enum sg_code settings_read(struct control *c, const char *alloc, struct store_sa
     *out = (struct store_sandbox){0};
     enum sg_code rc = in_store(c, STORE_READ, read_fn, &k, e);
     *found = !rc && k.found;
-    if (!rc)
+    if (rc)
+        store_sandbox_clear(out);
+    else
         settings_learn(c, alloc, out->working_directory);
     return rc;
 }

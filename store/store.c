@@ -28,6 +28,17 @@ static enum sg_code in_transaction(struct store_db *db, enum store_kind kind, co
     return rc;
 }
 
+static void in_vain(struct store_db *db, enum store_kind kind, const struct store_part *parts, size_t n)
+{
+    struct sg_error e;
+    db->again = db->untidy = false;
+    db->now_ms = 0;
+    enum sg_code rc = db->backend->begin(db, kind, &e);
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = parts[i].fn(db, parts[i].arg, &e);
+    db->backend->rollback(db);
+}
+
 /* *again: nothing happened, and it may be done once more. */
 static enum sg_code try_together(struct store *s, enum store_kind kind, const struct store_part *parts,
                                  size_t n, int64_t deadline_ms, bool *begun, bool *again, struct sg_error *e)
@@ -40,6 +51,8 @@ static enum sg_code try_together(struct store *s, enum store_kind kind, const st
         return rc;
     rc = pool_take(s, deadline_ms, &db, e);
     if (!rc) {
+        if (s->options.rehearse)
+            in_vain(db, kind, parts, n);
         rc = in_transaction(db, kind, parts, n, begun, e);
         *again = rc && db->again;
         pool_give(s, db);

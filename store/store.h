@@ -33,6 +33,8 @@ struct store_options {
     int64_t busy_ms;      /* the longest that a call waits for others and for the database; 0: 5 s */
     int64_t connections;  /* at most; 0: 8; in memory there is one */
     int64_t max_pages;    /* of 4 KiB, for tests; 0: as many as the disk holds */
+    bool
+        rehearse; /* for tests: everything is done once in vain before, as if something had been in the way */
 };
 
 struct store;

@@ -18,6 +18,7 @@
 
 extern char **environ;
 
+bool any_store_rehearses = true;
 static bool postgres;
 static int number; /* of the database, of this process's */
 static char folder[64], path[128];
@@ -138,6 +139,7 @@ struct store *any_store_again(struct sg_loop *loop)
     struct store *s = NULL;
     struct store_options o = any_store_options();
     o.loop = loop;
+    o.rehearse = any_store_rehearses;
     enum sg_code rc = store_open(&o, &s, &e);
     if (rc)
         print_error("%s\n", e.detail);

@@ -24,6 +24,10 @@ int any_store_run(int argc, char **argv, const char *name, const struct CMUnitTe
 
 bool any_store_is_postgres(void);
 
+/* Stores of any_store_new and any_store_again do everything once in vain before, to show that it can be repeated; false
+ * for tests that count. */
+extern bool any_store_rehearses;
+
 /* An empty database, and a store on it.  loop may be NULL. */
 struct store *any_store_new(struct sg_loop *loop);
 /* Another store on the same database, as a second gateway would open it. */

@@ -49,18 +49,23 @@ struct get {
     struct store_which w;
     unsigned bytes;
     struct stored_process *out;
+    bool found;
 };
 
 static enum sg_code get_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
-    const struct get *g = arg;
-    return store_process_get(db, &g->w, g->bytes, g->out, e);
+    struct get *g = arg;
+    if (g->found)
+        stored_process_clear(g->out);
+    enum sg_code rc = store_process_get(db, &g->w, g->bytes, g->out, e);
+    g->found = !rc;
+    return rc;
 }
 
 static enum sg_code get(const char *session, const char *id, unsigned bytes, struct stored_process *out)
 {
     struct sg_error e;
-    struct get g = {{"u", "box", session, id}, bytes, out};
+    struct get g = {{"u", "box", session, id}, bytes, out, false};
     return store_call(s, STORE_READ, get_fn, &g, &e);
 }
 
@@ -270,6 +275,8 @@ struct list {
 static enum sg_code list_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct list *l = arg;
+    free(l->v);
+    l->v = NULL;
     return store_process_list(db, "u", "box", l->session, &l->v, &l->n, e);
 }
 
@@ -293,7 +300,6 @@ static void test_lists(void **state)
     assert_int_equal(l.n, 20);
     assert_string_equal(l.v[0].p.id, "p39"); /* began first */
     assert_true(l.v[0].complete);
-    free(l.v);
     l.session = NULL;
     assert_int_equal(store_call(s, STORE_READ, list_fn, &l, &e), SG_OK);
     assert_int_equal(l.n, 20);
@@ -447,6 +453,7 @@ static void on_watch(void *arg, const struct store_watch *w)
 
 static enum sg_code watches_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
+    *(struct seen *)arg = (struct seen){0};
     return store_watch_list(db, "u", on_watch, arg, e);
 }
 

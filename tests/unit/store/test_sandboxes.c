@@ -49,6 +49,8 @@ static void on_listed(void *arg, const struct store_sandbox *row)
 static enum sg_code act(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct call *k = arg;
+    if (k->yes && (k->what == GET || k->what == NAMED))
+        store_sandbox_clear(k->row);
     switch (k->what) {
     case PUT:
         return store_sandbox_put(db, k->upstream, k->row, e);
@@ -67,6 +69,7 @@ static enum sg_code act(struct store_db *db, void *arg, struct sg_error *e)
     case HAS:
         return store_sandbox_has(db, k->upstream, k->key, &k->yes, e);
     case LIST:
+        k->seen[0] = '\0';
         return store_sandbox_list(db, k->upstream, k->key, 2, on_listed, k, e);
     }
     return SG_E_INTERNAL;

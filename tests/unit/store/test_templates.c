@@ -68,6 +68,7 @@ static enum sg_code put(struct store_db *db, struct call *c, struct sg_error *e)
 
 static enum sg_code get(struct store_db *db, struct call *c, struct sg_error *e)
 {
+    store_template_clear(&c->t); /* this may run again */
     return store_template_get(db, UP, c->text, &c->t, &c->yes, e);
 }
 
@@ -78,6 +79,8 @@ static enum sg_code drop(struct store_db *db, struct call *c, struct sg_error *e
 
 static enum sg_code list(struct store_db *db, struct call *c, struct sg_error *e)
 {
+    free(c->list);
+    c->list = NULL;
     return store_template_list(db, UP, c->text, 2, &c->list, &c->n, e);
 }
 
@@ -118,6 +121,7 @@ static enum sg_code left(struct store_db *db, struct call *c, struct sg_error *e
 
 static enum sg_code add_log(struct store_db *db, struct call *c, struct sg_error *e)
 {
+    c->end = c->prep.log_end; /* this may run again */
     return store_prep_log(db, UP, PRINT, c->prep.attempt, &c->end, c->text, c->len, e);
 }
 
@@ -286,6 +290,7 @@ static void test_log(void **state)
     assert_int_equal(claim_by("one", NULL, false, NULL), PREP_YOURS);
     struct call c = {.prep = {.attempt = "one"}, .text = "hello ", .len = 6};
     call(&c, add_log);
+    c.prep.log_end = c.end;
     c.text = "world";
     c.len = 5;
     call(&c, add_log);
@@ -299,8 +304,10 @@ static void test_log(void **state)
     assert_memory_equal(bytes.data, "lo wor", 6);
     c.text = piece;
     c.len = sizeof piece;
-    for (int i = 0; i < TEMPLATE_LOG_MAX / TEMPLATE_LOG_PIECE + 1; i++)
+    for (int i = 0; i < TEMPLATE_LOG_MAX / TEMPLATE_LOG_PIECE + 1; i++) {
+        c.prep.log_end = c.end;
         call(&c, add_log);
+    }
     r.read.offset = 0; /* the oldest went */
     call(&r, read_log);
     assert_true(r.read.from > 0);
