@@ -267,6 +267,51 @@ def swallow(call):
         call()
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["named", "unnamed"])
+@pytest.mark.parametrize("moment", ["before it is made", "while it is told"])
+def test_a_gateway_dies_and_one_sandbox_is_made_P57(pair, emulator, database, moment, named):
+    (first, api), (_, other) = pair
+    body = {"tags": {"test": secrets.token_hex(8)}}
+    if named:
+        body["name"] = "t-" + secrets.token_hex(8)
+    delay = {"delay_ms": 3000} if moment == "before it is made" else {"drip_bytes": 1, "drip_ms": 100}
+    with emulator.calls() as calls:
+        emulator.fault(delay, method="POST", path_regex="/sandboxes$", times=1)
+        dying = threading.Thread(target=swallow, args=(lambda: keyed(api, "k", "/v1/sandboxes", body),))
+        dying.start()
+        until(lambda: emulator.admin("GET", "faults")["rules"][0]["fired"] == 1, "it is asked for")
+        if moment == "while it is told":
+            until(lambda: other.call("GET", "/v1/sandboxes", params={"tag.test": body["tags"]["test"]}).json()["items"], "it is made")
+        first.end(signal.SIGKILL)
+        dying.join()
+        database.rows("DELETE FROM locks")  # those of the dead run out in half a minute: before their keys, but for this test
+        answer = settled(other, "k", "/v1/sandboxes", body)
+        assert answer.status_code == 201, answer.text
+        other.made.append(answer.json()["name"])
+        posts = lambda: [e for e in emulator.journal(calls.after) if e["method"] == "POST" and e["path"].endswith("/sandboxes")]
+        expected = 2 if moment == "before it is made" else 1
+        until(lambda: len(posts()) == expected, "what was under way has come")
+        statuses = sorted(e["status"] for e in posts() if e["status"] in (200, 201))
+    assert len(statuses) <= 1, posts()
+    items = other.ok("GET", "/v1/sandboxes", params={"tag.test": body["tags"]["test"]}).json()["items"]
+    assert [i["name"] for i in items] == [answer.json()["name"]]
+    same(answer, keyed(other, "k", "/v1/sandboxes", body))
+
+
+def test_a_lost_answer_makes_no_second_sandbox_P57(pair, emulator):
+    (_, api), (_, other) = pair
+    body = {"tags": {"test": secrets.token_hex(8)}}
+    emulator.fault({"lose_answer": True}, method="POST", path_regex="/sandboxes$", times=1)
+    answer = keyed(api, "k", "/v1/sandboxes", body)
+    again = keyed(other, "k", "/v1/sandboxes", body)
+    assert again.status_code == 201, again.text
+    other.made.append(again.json()["name"])
+    if answer.status_code == 201:
+        same(answer, again)
+    items = other.ok("GET", "/v1/sandboxes", params={"tag.test": body["tags"]["test"]}).json()["items"]
+    assert len(items) == 1
+
+
 def test_a_session_that_ended_with_the_gateway_is_not_replaced(pair, emulator):
     """Killed while the program runs; then the session ends, and another begins: there the id would be free."""
     (first, api), (_, other) = pair
