@@ -99,6 +99,11 @@ void keys_free(struct keys *all)
     free(all);
 }
 
+int64_t keys_keep_ms(const struct keys *all)
+{
+    return all->limits.keep_ms;
+}
+
 struct pruning {
     const struct store_key_limits *limits;
     bool more;

@@ -21,6 +21,7 @@ struct keys_config {
 struct keys *keys_new(const struct keys_config *c);
 /* After the store, which tells of what was under way. */
 void keys_free(struct keys *all);
+int64_t keys_keep_ms(const struct keys *all);
 /* On a thread, now and then: removes what has expired, and looks how much there is. */
 void keys_sweep(void *all);
 

@@ -6,6 +6,7 @@
 #include "control/tags.h"
 #include "control/template_spec.h"
 #include "routes/gateway.h"
+#include "routes/idempotency.h"
 #include "routes/spec.h"
 #include "store/processes.h"
 #include "store/templates.h"
@@ -68,9 +69,11 @@ void route_limits(struct exchange *ex)
                                  "inputs", TEMPLATE_INPUTS_MAX, "step_timeout_ms_max", STEP_TIMEOUT_MAX_MS,
                                  "timeout_ms_min", (json_int_t)TEMPLATE_TIMEOUT_MIN_MS, "timeout_ms_max",
                                  (json_int_t)TEMPLATE_TIMEOUT_MAX_MS, "log_bytes", TEMPLATE_LOG_MAX);
+    json_t *keys = json_pack("{sisIsi}", "key_length", KEY_CHARS_MAX, "keep_ms",
+                             (json_int_t)keys_keep_ms(ex->gw->keys), "answer_bytes", STORE_KEY_BODY_MAX);
     /* json_pack takes over what it is given, also when it fails */
     answer(ex, 200,
-           json_pack("{sIsisisososo}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",
+           json_pack("{sIsisisosososo}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",
                      SPEC_WAIT_MAX_MS, "path_bytes", SPEC_PATH_MAX, "sandbox", create, "process", process,
-                     "template", template));
+                     "template", template, "idempotency", keys));
 }
