@@ -632,13 +632,33 @@ static enum sg_code build(struct prepare *p, bool *late, struct sg_error *e)
     return rc;
 }
 
+/* What the caller is told of a failure: not what it was of the builder, which is nobody's business. */
+static void translate(struct sg_error *e)
+{
+    char why[sizeof e->detail];
+    switch ((int)e->code) {
+    case SG_E_STEP_FAILED:
+        e->code = SG_E_TEMPLATE_FAILED;
+        break;
+    case SG_E_STALE_SESSION: /* its time ran out, or somebody deleted it */
+    case SG_E_SANDBOX_NOT_RUNNING:
+    case SG_E_SANDBOX_NOT_FOUND:
+    case SG_E_SANDBOX_TRANSITION:
+    case SG_E_UPSTREAM_NOT_FOUND:
+        (void)snprintf(why, sizeof why, "%s", e->detail);
+        (void)sg_fail(e, SG_E_TEMPLATE_FAILED, e->outcome, "the builder ended before it was done: %.180s",
+                      why);
+        break;
+    default:
+        break;
+    }
+}
+
 static void note_failure(struct prepare *p, struct sg_error *e)
 {
     const struct store_prep *was = p->o->was;
+    translate(e);
     const struct sg_error_row *row = sg_error_row(e->code);
-    if (e->code == SG_E_STEP_FAILED)
-        e->code = SG_E_TEMPLATE_FAILED;
-    row = sg_error_row(e->code);
     e->outcome = SG_NOT_STARTED; /* of what the caller wants it for */
     say(p, "failed: %.300s", e->detail);
     if (p->o->refresh && was->state == PREP_READY) { /* what there was is as good as before */

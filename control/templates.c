@@ -8,6 +8,7 @@
 #include "control/origins.h"
 #include "control/prepare.h"
 #include "control/retention.h"
+#include "store/locks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ struct row { /* a template, and what is prepared of it */
     const char *upstream, *name;
     struct store_template t;
     struct store_prep prep;
-    bool found, prepared, made;
+    bool found, prepared, made, builds;
 };
 
 static enum sg_code no_memory(struct sg_error *e)
@@ -118,8 +119,6 @@ static json_t *record(const struct row *r, const struct template_spec *spec)
     int bad = json_object_set_new(o, "owner", text_json(r->t.owner));
     bad |= json_object_set_new(o, "created_at", time_json(r->t.made_at_ms));
     bad |= json_object_set_new(o, "updated_at", time_json(r->t.changed_at_ms));
-    if (spec && !spec->builds && !r->prepared)
-        bad |= json_object_set_new(o, "state", json_string("ready")); /* there is nothing to prepare */
     if (r->prepared)
         bad |= put_prepared(o, &r->prep);
     if (spec)
@@ -146,7 +145,16 @@ static enum sg_code tell(const struct row *r, json_t **out, struct sg_error *e)
 static enum sg_code put_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct row *r = arg;
-    return store_template_put(db, r->upstream, &r->t, &r->made, e);
+    enum sg_code rc = store_template_put(db, r->upstream, &r->t, &r->made, e);
+    if (rc || r->builds)
+        return rc;
+    /* there is nothing to prepare, so that is done */
+    struct store_prep_claim claim = {.fingerprint = r->t.fingerprint, .attempt = r->prep.attempt};
+    rc = store_prep_claim(db, r->upstream, &claim, e);
+    if (rc || claim.verdict != PREP_YOURS)
+        return rc;
+    bool held;
+    return store_prep_end(db, r->upstream, &r->prep, &held, e);
 }
 
 enum sg_code control_template_put(struct control *c, const char *name, json_t *body, const char *owner,
@@ -163,6 +171,14 @@ enum sg_code control_template_put(struct control *c, const char *name, json_t *b
     (void)snprintf(r.t.name, sizeof r.t.name, "%s", name);
     (void)snprintf(r.t.owner, sizeof r.t.owner, "%s", owner ? owner : "");
     memcpy(r.t.fingerprint, spec.fingerprint, sizeof r.t.fingerprint);
+    memcpy(r.prep.fingerprint, spec.fingerprint, sizeof r.prep.fingerprint);
+    r.prep.state = PREP_READY;
+    r.builds = spec.builds;
+    if (!store_owner(r.prep.attempt)) {
+        template_spec_clear(&spec);
+        store_template_clear(&r.t);
+        return sg_fail(e, SG_E_INTERNAL, SG_NOT_SENT, "no randomness");
+    }
     rc = r.t.spec ? control_in_store(c, STORE_DURABLE, put_fn, &r, e) : no_memory(e);
     *made = r.made;
     template_spec_clear(&spec);

@@ -134,9 +134,10 @@ def test_identity_is_what_was_declared(templates):
 
 def test_nothing_to_prepare_makes_no_snapshot_E7(templates, emulator):
     name = templates.put(**{"from": {"runtime": "node24"}})
+    assert templates.get(name)["state"] == "ready"
     with emulator.calls() as calls:
         record = templates.ready(name)
-    assert len(calls) == 0 and record.get("snapshot_id") is None
+    assert len(calls) == 0 and record["snapshot_id"] is None
     templates.nothing_left()
 
 
@@ -225,7 +226,8 @@ def test_the_builder_vanishes(templates):
         (builder,) = set(templates.up.names()) - templates.boxes
         templates.up.request("DELETE", f"/v2/sandboxes/{builder}")
         problem = answer.result().json()
-    assert problem["status"] >= 400 and problem["outcome"] == "not_started", problem
+    assert problem["code"] == "template_failed" and problem["outcome"] == "not_started", problem
+    assert "the builder ended" in problem["detail"]
     assert templates.get(name)["state"] == "failed"
     templates.nothing_left()
 
