@@ -15,19 +15,21 @@ enum { LOOK_FIRST_MS = 200, LOOK_MAX_MS = 2000 };
 
 struct waiter {
     struct control_op op;
-    TAILQ_ENTRY(waiter) link;
+    TAILQ_ENTRY(waiter) link;  /* among those who wait … */
+    STAILQ_ENTRY(waiter) next; /* … or those to be answered */
     struct watch *watch;
     struct control_wait want;
     struct sg_timer *timer;
     bool ripe;    /* a look began after it came */
     bool seen;    /* and ended: what was seen last may be told to it */
     bool overdue; /* its patience was over before the first look was */
-    bool ready;   /* in the list of those to be answered */
+    bool ready;   /* it is to be answered */
     char first[CONTROL_ETAG_LEN + 1];
-    control_record_fn *done;
+    control_record_fn *done; /* NULL: nobody wants the answer any more */
     void *arg;
 };
 TAILQ_HEAD(waiters, waiter);
+STAILQ_HEAD(ready, waiter);
 
 struct watch {
     struct watch *next;
@@ -36,7 +38,8 @@ struct watch {
     struct look *look;
     struct sg_timer *timer;
     uint64_t pause_ms;
-    struct waiters waiting, ready;
+    struct waiters waiting;
+    struct ready ready;
     bool busy;            /* answering: not freed meanwhile */
     struct sg_buf record; /* the last one seen */
     char etag[CONTROL_ETAG_LEN + 1];
@@ -61,7 +64,7 @@ static void watch_free(struct watch *w)
 
 static bool watch_idle(const struct watch *w)
 {
-    return TAILQ_EMPTY(&w->waiting) && TAILQ_EMPTY(&w->ready);
+    return TAILQ_EMPTY(&w->waiting) && STAILQ_EMPTY(&w->ready);
 }
 
 static void on_pause_over(void *arg);
@@ -78,7 +81,7 @@ static struct watch *watch_of(struct control *c, const char *name)
         return NULL;
     w->c = c;
     TAILQ_INIT(&w->waiting);
-    TAILQ_INIT(&w->ready);
+    STAILQ_INIT(&w->ready);
     sg_buf_init(&w->record, CONTROL_RECORD_MAX);
     w->name = strdup(name);
     w->timer = sg_timer_new(c->loop, on_pause_over, w);
@@ -92,45 +95,37 @@ static struct watch *watch_of(struct control *c, const char *name)
 
 /* ---- answering ---- */
 
-static void waiter_free(struct waiter *r)
+/* From now on it waits for nothing but its answer. */
+static void make_ready(struct waiter *r)
 {
     struct watch *w = r->watch;
+    r->ready = true;
     control_op_remove(w->c, &r->op);
-    if (r->ready)
-        TAILQ_REMOVE(&w->ready, r, link);
-    else
-        TAILQ_REMOVE(&w->waiting, r, link);
+    TAILQ_REMOVE(&w->waiting, r, link);
+    STAILQ_INSERT_TAIL(&w->ready, r, next);
+    sg_timer_stop(r->timer);
+}
+
+static void waiter_free(struct waiter *r)
+{
     sg_timer_free(r->timer);
     free(r);
 }
 
 /* e NULL: the record that was seen last. */
-static void waiter_answer(struct waiter *r, const struct sg_error *e)
+static void tell(const struct watch *w, const struct waiter *r, const struct sg_error *e)
 {
-    struct watch *w = r->watch;
     struct sg_error own;
     struct sg_buf copy;
     char etag[CONTROL_ETAG_LEN + 1];
-    control_record_fn *done = r->done;
-    void *arg = r->arg;
     memcpy(etag, w->etag, sizeof etag);
-    waiter_free(r);
     sg_buf_init(&copy, CONTROL_RECORD_MAX);
     if (!e && !sg_buf_add(&copy, w->record.data, w->record.len)) {
         (void)sg_fail(&own, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
         e = &own;
     }
-    done(arg, e ? NULL : &copy, e ? NULL : etag, e);
+    r->done(r->arg, e ? NULL : &copy, e ? NULL : etag, e);
     sg_buf_free(&copy);
-}
-
-static void make_ready(struct waiter *r)
-{
-    if (r->ready)
-        return;
-    r->ready = true;
-    TAILQ_REMOVE(&r->watch->waiting, r, link);
-    TAILQ_INSERT_TAIL(&r->watch->ready, r, link);
 }
 
 /* Answers those that are ready.  False: nobody is left, and the watch is gone.  A callback may end any other waiter, but not
@@ -140,8 +135,12 @@ static bool answer_ready(struct watch *w, const struct sg_error *e)
     struct waiter *r;
     bool outer = w->busy;
     w->busy = true;
-    while ((r = TAILQ_FIRST(&w->ready)))
-        waiter_answer(r, e);
+    while ((r = STAILQ_FIRST(&w->ready))) {
+        STAILQ_REMOVE_HEAD(&w->ready, next);
+        if (r->done)
+            tell(w, r, e);
+        waiter_free(r);
+    }
     w->busy = outer;
     if (outer || !watch_idle(w))
         return true;
@@ -153,15 +152,13 @@ static void waiter_end(struct control_op *op, const struct sg_error *e)
 {
     struct waiter *r = (struct waiter *)op;
     struct watch *w = r->watch;
-    bool outer = w->busy;
-    w->busy = true;
-    if (e)
-        waiter_answer(r, e);
-    else
-        waiter_free(r);
-    w->busy = outer;
-    if (!outer && watch_idle(w))
-        watch_free(w);
+    if (!e)
+        r->done = NULL;
+    if (r->ready)
+        return; /* its turn comes, and frees it */
+    make_ready(r);
+    if (!w->busy)
+        (void)answer_ready(w, e);
 }
 
 /* ---- looking ---- */

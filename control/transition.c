@@ -266,18 +266,16 @@ static void decide_resume(struct move *m, const struct vercel_sandbox *s, bool a
     } else if (m->failed) { /* no trace of it */
         struct sg_error why = m->why;
         move_end(&m->op, &why);
-    } else if (on_its_way(status)) {
-        m->asks = true;
-        go_on(m);
-    } else if (!asked && !m->acted) {
+    } else if (!asked && !m->acted && !on_its_way(status)) {
         m->asks = true;
         move_look(m);
-    } else if (status == VERCEL_FAILED || status == VERCEL_ABORTED || ++m->doubts > DOUBTS_MAX) {
+    } else if (!on_its_way(status) &&
+               (status == VERCEL_FAILED || status == VERCEL_ABORTED || ++m->doubts > DOUBTS_MAX)) {
         struct sg_error e;
         (void)sg_fail(&e, SG_E_SANDBOX_NOT_RUNNING, SG_FINISHED, "its new session did not come up: it is %s",
                       vercel_status_name(status));
         move_end(&m->op, &e);
-    } else { /* somebody else stopped it meanwhile */
+    } else { /* the session before goes down, or somebody else stopped it meanwhile */
         m->asks = true;
         go_on(m);
     }

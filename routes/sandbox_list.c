@@ -30,7 +30,7 @@ static enum sg_code read_tags(struct exchange *ex, struct control_list_query *q,
         (void)snprintf(pointer, sizeof pointer, "?tag.%.60s", key);
         if (q->ntags == CONTROL_LIST_TAGS)
             return sg_fail_field(e, SG_E_INVALID_FIELD, pointer, "at most %d tags", CONTROL_LIST_TAGS);
-        if (strlen(key) > CONTROL_TAG_KEY_MAX || strchr(key, ':') || len > 4 * CONTROL_TAG_VALUE_MAX)
+        if (strlen(key) > CONTROL_TAG_KEY_MAX || strchr(key, ':') || len > (size_t)4 * CONTROL_TAG_VALUE_MAX)
             return sg_fail_field(e, SG_E_INVALID_FIELD, pointer, "no tag can be this one");
         if (control_tag_reserved(key) && strcmp(key, CONTROL_TAG_OWNER) != 0)
             return sg_fail_field(e, SG_E_INVALID_FIELD, pointer,
