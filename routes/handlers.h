@@ -29,6 +29,12 @@ void route_snapshot_delete(struct exchange *ex);
 void route_sandbox_snapshots(struct exchange *ex);
 void route_sandbox_capture(struct exchange *ex);
 void route_sandbox_sessions(struct exchange *ex);
+void route_checkpoint_make(struct exchange *ex);
+void route_checkpoint_list(struct exchange *ex);
+void route_checkpoint_get(struct exchange *ex);
+void route_checkpoint_delete(struct exchange *ex);
+void route_checkpoint_default(struct exchange *ex);
+void route_sandbox_fork(struct exchange *ex);
 
 void route_run(struct exchange *ex);
 

@@ -40,6 +40,12 @@ const struct route routes[] = {
     {"GET",    "/v1/snapshots",                  ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_snapshot_list},
     {"GET",    "/v1/snapshots/{id}",             ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_snapshot_get},
     {"DELETE", "/v1/snapshots/{id}",             ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_snapshot_delete},
+    {"POST",   "/v1/sandboxes/{name}/fork",      ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_sandbox_fork, AGAIN_NONCE},
+    {"POST",   "/v1/checkpoints",                ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_checkpoint_make, AGAIN_LOST},
+    {"GET",    "/v1/checkpoints",                ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_checkpoint_list},
+    {"PUT",    "/v1/checkpoints/default",        ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_checkpoint_default},
+    {"GET",    "/v1/checkpoints/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_checkpoint_get},
+    {"DELETE", "/v1/checkpoints/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_checkpoint_delete},
 
     {"POST",   "/v1/sandboxes/{name}/run",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_run, AGAIN_BUILD},
 

@@ -2,7 +2,6 @@
 
 #include "base/log.h"
 #include "control/jobs.h"
-#include "control/sweep.h"
 #include "control/sandboxes.h"
 #include "guestlink/guestlink.h"
 #include "relay/relay.h"
@@ -122,7 +121,7 @@ static bool build_rooms(struct instance *in, const struct vercel_config *v)
     control_set_before_stop(gw->control, &before);
     const struct step_runner steps = step_runner_of(gw);
     control_set_step_runner(gw->control, &steps);
-    return lifecycle_start(gw, in->config) && control_sweep_start(gw->control, in->config->sweep_ms);
+    return lifecycle_start(gw, in->config);
 }
 
 static bool open_state(struct instance *in, int *exit_code)

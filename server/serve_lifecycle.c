@@ -1,5 +1,6 @@
 #include "server/serve_lifecycle.h"
 
+#include "control/sweep.h"
 #include "control/keepalive.h"
 #include "control/leases.h"
 #include "control/templates.h"
@@ -56,8 +57,9 @@ bool lifecycle_start(struct gateway *gw, const struct config *c)
         .arg = gw,
     };
     relay_set_audience_watch(gw->relay, &watch);
-    return cleanups_start(gw->control, on_destroyed, gw) && leases_start(gw->control, c->lease_grace_ms) &&
-           keepalive_start(gw->control, &keep) && templates_start(gw->control, c->prepare_silence_ms);
+    return control_sweep_start(gw->control, c->sweep_ms) && cleanups_start(gw->control, on_destroyed, gw) &&
+           leases_start(gw->control, c->lease_grace_ms) && keepalive_start(gw->control, &keep) &&
+           templates_start(gw->control, c->prepare_silence_ms);
 }
 
 void lifecycle_stop(struct gateway *gw)

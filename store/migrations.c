@@ -112,6 +112,13 @@ static const char *const steps[] = {
     " next_at BIGINT NOT NULL, tries BIGINT NOT NULL, PRIMARY KEY (upstream, snapshot_id))",
     /* 31 */
     "CREATE INDEX snapshot_releases_by_time ON snapshot_releases (upstream, next_at)",
+    /* 32: named captures; size -1: not known */
+    "CREATE TABLE checkpoints ("
+    " upstream TEXT NOT NULL, name TEXT NOT NULL, snapshot_id TEXT NOT NULL, sandbox TEXT NOT NULL,"
+    " sandbox_created_at BIGINT NOT NULL, owner TEXT NOT NULL, region TEXT NOT NULL,"
+    " architecture TEXT NOT NULL, image TEXT NOT NULL, runtime TEXT NOT NULL, size BIGINT NOT NULL,"
+    " created_at BIGINT NOT NULL, made BIGINT NOT NULL, gone BIGINT NOT NULL, is_default BIGINT NOT NULL,"
+    " PRIMARY KEY (upstream, name))",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 

@@ -26,6 +26,14 @@ enum sg_code store_retention_swept(struct store_db *db, const char *upstream, co
                   v, 4, NULL, NULL, NULL, e);
 }
 
+enum sg_code store_retention_again(struct store_db *db, const char *upstream, const char *sandbox,
+                                   struct sg_error *e)
+{
+    const struct db_value v[] = {db_text(upstream), db_text(sandbox)};
+    return db_run(db, "UPDATE retention SET swept = '' WHERE upstream = $1 AND sandbox = $2", v, 2, NULL,
+                  NULL, NULL, e);
+}
+
 enum sg_code store_retention_drop(struct store_db *db, const char *upstream, const char *sandbox,
                                   int64_t created_at_ms, struct sg_error *e)
 {

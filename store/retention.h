@@ -20,6 +20,9 @@ SG_MUST_CHECK enum sg_code store_retention_put(struct store_db *db, const char *
                                                int64_t created_at_ms, struct sg_error *e);
 SG_MUST_CHECK enum sg_code store_retention_swept(struct store_db *db, const char *upstream,
                                                  const struct store_retention *r, struct sg_error *e);
+/* It is looked at anew. */
+SG_MUST_CHECK enum sg_code store_retention_again(struct store_db *db, const char *upstream,
+                                                 const char *sandbox, struct sg_error *e);
 /* created_at_ms -1: whichever has the name. */
 SG_MUST_CHECK enum sg_code store_retention_drop(struct store_db *db, const char *upstream,
                                                 const char *sandbox, int64_t created_at_ms,

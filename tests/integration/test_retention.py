@@ -7,19 +7,21 @@ import pytest
 from emulator_api import Api
 from harness import until
 
-PROJECT = "prj_local"  # of the gateways of the tests
-
-
 @pytest.fixture
 def up(emulator):
-    """What the upstream itself says of the gateways' project."""
-    return Api(emulator, PROJECT)
+    """What the upstream itself says of the project of this test."""
+    return Api(emulator, "prj_" + secrets.token_hex(8))
 
 
 @pytest.fixture
-def sweeper(own):
+def api(own, up):
+    return own(UPSTREAM_PROJECT_ID=up.project)[1]
+
+
+@pytest.fixture
+def sweeper(own, up):
     """A gateway that sweeps all the time."""
-    return own(LIFECYCLE_SWEEP_MS=200)[1]
+    return own(LIFECYCLE_SWEEP_MS=200, UPSTREAM_PROJECT_ID=up.project)[1]
 
 
 def snapshots(up, name=None, deleted=False):
@@ -174,7 +176,7 @@ def test_what_the_caller_wants_to_keep_is_not_swept(sweeper, up):
 
 def test_a_destroy_that_failed_takes_no_snapshot(own, emulator, up):
     """What a sandbox would have left is only deleted once the sandbox is."""
-    gateway, api = own(LIFECYCLE_SWEEP_MS=200, UPSTREAM_RETRIES=0)
+    gateway, api = own(LIFECYCLE_SWEEP_MS=200, UPSTREAM_RETRIES=0, UPSTREAM_PROJECT_ID=up.project)
     a = api.sandbox(vcpus=1)
     capture(api, a, resume=True)
     last = cycle(api, a)
