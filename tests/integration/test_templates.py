@@ -433,3 +433,25 @@ def test_an_image_that_lacks_something_is_named_A9(templates):
     name = templates.put(steps=[{"shell": "rm -f $(command -v find) /usr/bin/find /bin/find", "sudo": True}], inputs=unique())
     assert "find" in templates.failed(name, 422, "image_unsuitable")["detail"]
     templates.nothing_left()
+
+
+def test_prepare_without_waiting(templates, api):
+    name = templates.put(steps=[{"shell": "sleep 1"}], inputs=unique())
+    answer = api.call("POST", f"/v1/templates/{name}/prepare", json={}, headers={"Prefer": "respond-async"})
+    assert answer.status_code == 202, answer.text
+    where = answer.headers["Location"]
+    assert api.call("GET", where).status_code == 202
+    record = api.ok("GET", where, params={"wait_ms": 20000}).json()
+    assert record["state"] == "ready" and record["name"] == name
+    key = {"Idempotency-Key": secrets.token_hex(8)}
+    first = api.ok("POST", f"/v1/templates/{name}/prepare", json={}, headers=key)
+    again = api.ok("POST", f"/v1/templates/{name}/prepare", json={}, headers=key)
+    assert again.headers["Idempotency-Replayed"] == "true" and again.content == first.content
+
+
+def test_applied_once_with_a_key(templates, api, box):
+    name = templates.put(steps=[{"shell": "echo x >> times"}], inputs=unique())
+    key = {"Idempotency-Key": secrets.token_hex(8)}
+    for _ in range(3):
+        api.ok("POST", f"/v1/sandboxes/{box}/apply-template", json={"template": name}, headers=key)
+    assert api.file(box, "times") == b"x\n"
