@@ -46,8 +46,6 @@ static enum sg_code get_fn(struct store_db *db, void *arg, struct sg_error *e)
     struct lookup *l = arg;
     const struct store_which w = {l->upstream, l->sandbox, l->session_id, l->process_id};
     if (l->found)
-        stored_process_clear(&l->p);
-    if (l->found)
         stored_process_clear(&l->p); /* of an earlier run */
     l->found = false;
     free(l->all);

@@ -15,13 +15,20 @@ enum {
 
 struct queue;
 
+struct turn {
+    struct turn *next;
+    pthread_cond_t mine;
+    bool given;
+};
+
 struct store {
     const struct db_backend *backend;
     char *path;            /* NULL: in memory, or not SQLite */
     struct sg_secret *url; /* NULL: SQLite */
     struct store_options options;
     pthread_mutex_t lock; /* guards what follows; never held while the database works */
-    pthread_cond_t given_back, turn_over;
+    pthread_cond_t given_back;
+    struct turn *first_turn, **last_turn; /* who waits to write, in order */
     struct store_db **idle;
     int nidle, nopen, max_open;
     bool opened;   /* once at least */

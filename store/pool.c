@@ -17,25 +17,71 @@ static bool wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t dead
 
 /* ---- whose turn it is ---- */
 
+static bool cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t clock;
+    if (pthread_condattr_init(&clock))
+        return false;
+    bool ok = pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0 && pthread_cond_init(cond, &clock) == 0;
+    pthread_condattr_destroy(&clock);
+    return ok;
+}
+
+static void forget_turn(struct store *s, const struct turn *t)
+{
+    struct turn **at = &s->first_turn;
+    while (*at && *at != t)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = t->next;
+    if (!*at)
+        s->last_turn = at;
+}
+
+/* With the lock held: in the line until it is handed over. */
+static bool wait_for_turn(struct store *s, int64_t deadline_ms)
+{
+    struct turn t = {.next = NULL};
+    bool patient = cond_init(&t.mine);
+    if (!patient)
+        return false;
+    *s->last_turn = &t;
+    s->last_turn = &t.next;
+    while (!t.given && patient)
+        patient = wait_until(&t.mine, &s->lock, deadline_ms);
+    if (!t.given)
+        forget_turn(s, &t);
+    pthread_cond_destroy(&t.mine);
+    return t.given;
+}
+
 enum sg_code pool_turn_take(struct store *s, int64_t deadline_ms, struct sg_error *e)
 {
-    bool mine = true;
     pthread_mutex_lock(&s->lock);
-    while (s->writing && mine)
-        mine = wait_until(&s->turn_over, &s->lock, deadline_ms);
-    if (!s->writing)
-        mine = s->writing = true;
+    bool mine = !s->writing || wait_for_turn(s, deadline_ms);
+    if (mine)
+        s->writing = true;
     pthread_mutex_unlock(&s->lock);
     return mine ? SG_OK
                 : sg_fail(e, SG_E_STORE_UNAVAILABLE, SG_NOT_STARTED,
                           "too much waits to be written to the state");
 }
 
+/* Handed to whoever waits longest; nobody who comes now gets ahead of them. */
 void pool_turn_give(struct store *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->writing = false;
-    pthread_cond_signal(&s->turn_over);
+    struct turn *t = s->first_turn;
+    if (t) {
+        s->first_turn = t->next;
+        if (!s->first_turn)
+            s->last_turn = &s->first_turn;
+        t->given = true;
+        pthread_cond_signal(&t->mine);
+    } else {
+        s->writing = false;
+    }
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -179,18 +225,9 @@ void pool_give(struct store *s, struct store_db *db)
 
 bool pool_init(struct store *s)
 {
-    pthread_condattr_t clock;
     s->idle = calloc((size_t)s->max_open, sizeof(struct store_db *));
-    if (!s->idle || pthread_condattr_init(&clock))
-        return false;
-    bool ok =
-        pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) == 0 && pthread_mutex_init(&s->lock, NULL) == 0;
-    if (ok) {
-        pthread_cond_init(&s->given_back, &clock);
-        pthread_cond_init(&s->turn_over, &clock);
-    }
-    pthread_condattr_destroy(&clock);
-    return ok;
+    s->last_turn = &s->first_turn;
+    return s->idle && pthread_mutex_init(&s->lock, NULL) == 0 && cond_init(&s->given_back);
 }
 
 void pool_free(struct store *s)
@@ -201,6 +238,5 @@ void pool_free(struct store *s)
     }
     free((void *)s->idle);
     pthread_cond_destroy(&s->given_back);
-    pthread_cond_destroy(&s->turn_over);
     pthread_mutex_destroy(&s->lock);
 }

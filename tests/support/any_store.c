@@ -16,8 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 bool any_store_rehearses = true;
 static bool postgres;
 static int number; /* of the database, of this process's */

@@ -446,7 +446,7 @@ static void child_adds(int which)
     struct sg_error e;
     struct store *s = any_store_again(NULL);
     for (int64_t i = 0; i < 100; i++)
-        if (add_one(s, which * 1000 + i, &e))
+        if (add_one(s, (int64_t)which * 1000 + i, &e))
             _exit(1);
     store_close(s);
     _exit(0);
