@@ -71,7 +71,8 @@ struct control_op *control_get(struct control *c, const char *name, control_reco
  * wait_ms is over.  All who wait for one sandbox share the looks at it. */
 struct control_wait {
     int64_t wait_ms;
-    bool for_status; /* else for any change: from what has(arg, etag) knows, or without it from the first look */
+    bool
+        for_status; /* else for any change: from what has(arg, etag) knows, or without it from the first look */
     enum vercel_status status;
     bool (*has)(void *arg, const char *etag); /* the caller has this state already; NULL: none */
 };
@@ -86,17 +87,18 @@ typedef void control_move_fn(void *arg, json_t *record, bool pending, const stru
 /* Whether the state of this tag is the one that the caller expects. */
 typedef bool control_fits_fn(void *arg, const char *etag);
 /* Worker threads, blocking: SANDBOX_NOT_FOUND, PRECONDITION_FAILED (outcome not_started). */
-SG_MUST_CHECK enum sg_code control_expect(struct control *c, const char *name, control_fits_fn *fits, void *arg,
-                                          struct sg_error *e);
+SG_MUST_CHECK enum sg_code control_expect(struct control *c, const char *name, control_fits_fn *fits,
+                                          void *arg, struct sg_error *e);
 struct control_move {
     int64_t wait_ms;
-    control_fits_fn *fits; /* called with done's arg once, before anything is changed: PRECONDITION_FAILED; NULL: any is */
+    control_fits_fn *
+        fits; /* called with done's arg once, before anything is changed: PRECONDITION_FAILED; NULL: any is */
 };
 /* Until a session runs; waits out a session that is still stopping.  Never creates.  NOT_RESUMABLE; SNAPSHOT_GONE names
  * the snapshot.  Where the answer was lost a look tells what became of it.  `resumed` of the record: null where it is not
  * known whose session it is. */
-void control_resume(struct control *c, const char *name, const struct control_move *how, control_move_fn *done,
-                    void *arg);
+void control_resume(struct control *c, const char *name, const struct control_move *how,
+                    control_move_fn *done, void *arg);
 /* Until no session runs; one that is stopped already is a success. */
 void control_stop(struct control *c, const char *name, const struct control_move *how, control_move_fn *done,
                   void *arg);

@@ -33,17 +33,18 @@ struct vercel_sandbox {
     struct sg_jdoc doc; /* owns the strings below; empty in an entry of a page, which owns them there */
     const char *name, *region, *image, *runtime, *cwd, *architecture, *current_snapshot_id, *network_id;
     bool persistent, resumed;
-    bool asked_again; /* of vercel_get_start: the question was sent more than once, so `resumed` may be false of a session
+    bool
+        asked_again; /* of vercel_get_start: the question was sent more than once, so `resumed` may be false of a session
                          that it began */
     enum vercel_status status;
     int64_t vcpus, memory_mb, timeout_ms, created_at, updated_at, expires_at, status_updated_at;
     int64_t snapshot_expiration_ms, keep_count, keep_delete_evicted /* -1 absent, 0, 1 */;
-    int64_t keep_expiration_ms; /* of those that are kept; -1: snapshot_expiration_ms */
+    int64_t keep_expiration_ms;  /* of those that are kept; -1: snapshot_expiration_ms */
     const struct sg_jnode *tags; /* object or NULL, borrowed; at most VERCEL_TAGS_MAX members of any type */
     const struct sg_jnode *failover_regions; /* array or NULL, borrowed; of at most VERCEL_REGIONS_MAX */
     const struct sg_jnode *mounts;           /* object or NULL, borrowed; of at most VERCEL_MOUNTS_MAX */
     const char *session_id;
-    enum vercel_status session_status; /* VERCEL_STATUS_OTHER when the answer had no session */
+    enum vercel_status session_status;             /* VERCEL_STATUS_OTHER when the answer had no session */
     const char *session_cwd, *session_snapshot_id; /* which it began from */
     int64_t session_started_at, session_timeout_ms;
     struct vercel_route *routes;

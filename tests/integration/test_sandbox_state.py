@@ -541,3 +541,19 @@ def test_every_post_with_a_body_takes_resume(api, emulator):
     assert api.process(box, pid)["state"] == "ended_by_session"
     for act, body in acts:
         api.refused("POST", f"{path(box)}/processes/{pid}/{act}", 409, "stale_session", json={**body, "resume": True})
+
+
+def test_of_those_who_expect_one_state_one_changes_it_A18(own, database):
+    """Changes of one sandbox come one after another, whichever gateway of one store they are asked of."""
+    clients = [own(store=database)[1] for _ in range(2)]
+    box = clients[0].sandbox()
+    etag = tag(clients[0], box)
+    assert tag(clients[1], box) == etag, "it is the same at every gateway"
+
+    def change(i):
+        return clients[i % 2].call("PATCH", path(box), json={"tags": {"by": str(i)}}, headers={"If-Match": etag})
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(change, range(6)))
+    won = [i for i, a in enumerate(answers) if a.status_code == 200]
+    assert len(won) == 1 and {a.status_code for a in answers} == {200, 412}, [a.text for a in answers]
+    assert clients[1].get(box)["tags"] == {"by": str(won[0])}

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define NOTHING_KNOWN                                                                                        \
-    "\"web_port\":null,\"keep_alive\":null,\"init\":null,\"on_start\":null,\"template\":null,"              \
+    "\"web_port\":null,\"keep_alive\":null,\"init\":null,\"on_start\":null,\"template\":null,"               \
     "\"checkpoint\":null,"
 
 static void check(const char *answer, const char *want)
