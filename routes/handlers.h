@@ -36,6 +36,12 @@ void route_checkpoint_delete(struct exchange *ex);
 void route_checkpoint_default(struct exchange *ex);
 void route_sandbox_fork(struct exchange *ex);
 
+void route_drive_list(struct exchange *ex);
+void route_drive_get(struct exchange *ex);
+void route_drive_put(struct exchange *ex);
+void route_drive_delete(struct exchange *ex);
+void route_drive_fork(struct exchange *ex);
+
 void route_run(struct exchange *ex);
 
 void route_process_start(struct exchange *ex);

@@ -2,6 +2,9 @@
 
 #include "base/buf.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 enum { LINK_MAX = 8192 };
 
 enum sg_code page_query(struct exchange *ex, const char *const allowed[], struct page_query *q,
@@ -40,4 +43,36 @@ void page_answer(struct exchange *ex, json_t *items, const char *next, const str
         sg_buf_free(&b);
     }
     ex_answer_json(ex, 200, page);
+}
+
+static enum sg_code no_memory(struct sg_error *e)
+{
+    return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_FINISHED, "no memory for the answer");
+}
+
+enum sg_code page_keep_next(const char *next, struct page_found *found, struct sg_error *e)
+{
+    found->next = next ? strdup(next) : NULL;
+    return next && !found->next ? no_memory(e) : SG_OK;
+}
+
+enum sg_code page_collect(struct exchange *ex, const struct page_query *q, page_fn *fn, void *arg,
+                          json_t *items, char **next, struct sg_error *e)
+{
+    *next = q->cursor ? strdup(q->cursor) : NULL;
+    if (q->cursor && !*next)
+        return no_memory(e);
+    for (int64_t left = q->limit; left > 0 && !ex_is_gone(ex);) {
+        const struct page_part part = {(int)(left < PAGE_UPSTREAM_MAX ? left : PAGE_UPSTREAM_MAX), *next};
+        struct page_found found = {0};
+        enum sg_code rc = fn(arg, ex, &part, items, &found, e);
+        free(*next);
+        *next = found.next;
+        if (rc)
+            return rc;
+        left -= (int64_t)found.n;
+        if (!*next || found.n == 0)
+            break;
+    }
+    return SG_OK;
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATH_MAX_BYTES = 512, UPSTREAM_PAGE = 50, SNAPSHOT_ID_MAX = 128 };
+enum { PATH_MAX_BYTES = 512, SNAPSHOT_ID_MAX = 128 };
 #define EXPIRE_MIN_MS INT64_C(86400000)
 #define EXPIRE_MAX_MS INT64_C(315360000000)
 
@@ -36,7 +36,7 @@ static char *path_of(const char *before, const char *name, const char *after)
     return NULL;
 }
 
-/* ---- lists: our pages may be larger than the upstream's ---- */
+/* ---- lists ---- */
 
 struct listing {
     struct exchange *ex;
@@ -46,69 +46,49 @@ struct listing {
     char *next;
 };
 
-typedef enum sg_code page_fn(struct listing *l, int limit, const char *cursor, size_t *n, char **next,
-                             struct sg_error *e);
-
-static enum sg_code keep_next(const char *from, char **next, struct sg_error *e)
+static enum sg_code snapshot_page(void *arg, struct exchange *ex, const struct page_part *part, json_t *items,
+                                  struct page_found *found, struct sg_error *e)
 {
-    *next = from ? strdup(from) : NULL;
-    return from && !*next ? no_memory(e, SG_FINISHED) : SG_OK;
-}
-
-static enum sg_code snapshot_page(struct listing *l, int limit, const char *cursor, size_t *n, char **next,
-                                  struct sg_error *e)
-{
+    const struct listing *l = arg;
     struct vercel_snapshot_page page;
-    enum sg_code rc = vercel_snapshot_list(l->ex->gw->vercel, l->sandbox, limit, cursor, &page, e);
+    enum sg_code rc = vercel_snapshot_list(ex->gw->vercel, l->sandbox, part->limit, part->cursor, &page, e);
     if (rc)
         return rc;
     for (size_t i = 0; i < page.n && !rc; i++) {
         if (page.items[i].status == VERCEL_SNAPSHOT_DELETED && !l->deleted)
             continue;
-        if (json_array_append_new(l->items, control_snapshot_record(&page.items[i])))
+        if (json_array_append_new(items, control_snapshot_record(&page.items[i])))
             rc = no_memory(e, SG_FINISHED);
     }
-    *n = page.n;
+    found->n = page.n;
     if (!rc)
-        rc = keep_next(page.next, next, e);
+        rc = page_keep_next(page.next, found, e);
     vercel_snapshot_page_clear(&page);
     return rc;
 }
 
-static enum sg_code session_page(struct listing *l, int limit, const char *cursor, size_t *n, char **next,
-                                 struct sg_error *e)
+static enum sg_code session_page(void *arg, struct exchange *ex, const struct page_part *part, json_t *items,
+                                 struct page_found *found, struct sg_error *e)
 {
+    const struct listing *l = arg;
     struct vercel_session_page page;
-    enum sg_code rc = vercel_session_list(l->ex->gw->vercel, l->sandbox, limit, cursor, &page, e);
+    enum sg_code rc = vercel_session_list(ex->gw->vercel, l->sandbox, part->limit, part->cursor, &page, e);
     if (rc)
         return rc;
     for (size_t i = 0; i < page.n && !rc; i++)
-        if (json_array_append_new(l->items, control_session_record(&page.items[i])))
+        if (json_array_append_new(items, control_session_record(&page.items[i])))
             rc = no_memory(e, SG_FINISHED);
-    *n = page.n;
+    found->n = page.n;
     if (!rc)
-        rc = keep_next(page.next, next, e);
+        rc = page_keep_next(page.next, found, e);
     vercel_session_page_clear(&page);
     return rc;
 }
 
 static enum sg_code collect(struct listing *l, const struct page_query *q, page_fn *fn, struct sg_error *e)
 {
-    enum sg_code rc = keep_next(q->cursor, &l->next, e);
     l->items = json_array();
-    if (!rc && !l->items)
-        rc = no_memory(e, SG_NOT_SENT);
-    for (int64_t left = q->limit; !rc && left > 0 && !ex_is_gone(l->ex);) {
-        size_t n = 0;
-        char *next = NULL;
-        rc = fn(l, (int)(left < UPSTREAM_PAGE ? left : UPSTREAM_PAGE), l->next, &n, &next, e);
-        free(l->next);
-        l->next = next;
-        left -= (int64_t)n;
-        if (!next || n == 0)
-            break;
-    }
-    return rc;
+    return l->items ? page_collect(l->ex, q, fn, l, l->items, &l->next, e) : no_memory(e, SG_NOT_SENT);
 }
 
 /* Whether there is such a sandbox: the upstream's lists do not say. */

@@ -47,6 +47,12 @@ const struct route routes[] = {
     {"GET",    "/v1/checkpoints/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_checkpoint_get},
     {"DELETE", "/v1/checkpoints/{name}",         ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_checkpoint_delete},
 
+    {"GET",    "/v1/drives",             ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_drive_list},
+    {"GET",    "/v1/drives/{name}",      ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_drive_get},
+    {"PUT",    "/v1/drives/{name}",      ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_drive_put},
+    {"DELETE", "/v1/drives/{name}",      ROUTE_WORKER, AUTH_TOKEN, BODY_NONE, route_drive_delete},
+    {"POST",   "/v1/drives/{name}/fork", ROUTE_WORKER, AUTH_TOKEN, BODY_JSON, route_drive_fork, AGAIN_LOST},
+
     {"POST",   "/v1/sandboxes/{name}/run",    ROUTE_LOOP,   AUTH_TOKEN, BODY_JSON, route_run, AGAIN_BUILD},
 
     {"POST",   "/v1/sandboxes/{name}/processes",             ROUTE_LOOP,    AUTH_TOKEN, BODY_JSON, route_process_start, AGAIN_NONCE, ROUTE_LASTS},

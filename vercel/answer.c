@@ -13,13 +13,10 @@ static const struct {
     const char *code;
     enum sg_code means;
 } known[] = {
-    {"sandbox_stopped", SG_E_STALE_SESSION},
-    {"sandbox_stopping", SG_E_SANDBOX_TRANSITION},
-    {"sandbox_snapshotting", SG_E_SANDBOX_TRANSITION},
-    {"sandbox_stream_closed", SG_E_STALE_SESSION},
-    {"snapshot_not_found", SG_E_SNAPSHOT_GONE},
-    {"snapshot_expired", SG_E_SNAPSHOT_GONE},
-    {"executable_not_found", SG_E_EXECUTABLE_NOT_FOUND},
+    {"sandbox_stopped", SG_E_STALE_SESSION},           {"sandbox_stopping", SG_E_SANDBOX_TRANSITION},
+    {"sandbox_snapshotting", SG_E_SANDBOX_TRANSITION}, {"sandbox_stream_closed", SG_E_STALE_SESSION},
+    {"snapshot_not_found", SG_E_SNAPSHOT_GONE},        {"snapshot_expired", SG_E_SNAPSHOT_GONE},
+    {"drive_not_initialized", SG_E_DRIVE_UNWRITTEN},   {"executable_not_found", SG_E_EXECUTABLE_NOT_FOUND},
 };
 
 void vercel_keep_request_id(char out[64], const char *value, size_t len)
@@ -126,6 +123,9 @@ static enum sg_code by_status(const struct vercel_answer *a, const char *code, c
     case 404:
         return or_else(a->means.on_404, SG_E_UPSTREAM_NOT_FOUND);
     case 409:
+        /* of what is created with mounts: not the name is taken */
+        if (a->means.on_409 == SG_E_SANDBOX_EXISTS && has(message, "drive") && has(message, "mounted"))
+            return SG_E_DRIVE_IN_USE;
         return or_else(a->means.on_409, SG_E_UPSTREAM_CONFLICT);
     case 410:
         return SG_E_STALE_SESSION;
