@@ -86,8 +86,8 @@ void ex_on_gone(struct exchange *ex, void (*fn)(void *arg), void *arg);
 bool ex_is_gone(const struct exchange *ex);
 
 /* With a nonce: later runs find this as ex->note (at most 255 bytes of text).  done on the loop, once: it is on the disk;
- * or e: somebody else runs it now, or the store is away: then nothing may be done whose place the note would tell.  LOOP
- * handlers, one at a time; the exchange must not be answered before. */
+ * or e: somebody else runs it now, the store is away, or the exchange was answered meanwhile: then nothing may be done whose
+ * place the note would tell.  LOOP handlers, one at a time. */
 void ex_note(struct exchange *ex, const char *note, void (*done)(void *arg, const struct sg_error *e),
              void *arg);
 /* Before the answer, any thread: it holds a credential.  It is given once and kept nowhere; with a key, whoever asks again

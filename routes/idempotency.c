@@ -77,24 +77,31 @@ struct keys *keys_new(const struct keys_config *c)
     return NULL;
 }
 
-static void run_free(struct key_run *k)
+static void run_clear(struct key_run *k)
 {
-    *k->prev = k->next;
-    if (k->next)
-        k->next->prev = k->prev;
-    k->all->nruns--;
     store_key_found_clear(&k->found);
     sg_buf_free(&k->answer.head);
     sg_buf_free(&k->answer.body);
     free(k);
 }
 
+static void run_free(struct key_run *k)
+{
+    *k->prev = k->next;
+    if (k->next)
+        k->next->prev = k->prev;
+    k->all->nruns--;
+    run_clear(k);
+}
+
 void keys_free(struct keys *all)
 {
     if (!all)
         return;
-    while (all->runs)
-        run_free(all->runs);
+    for (struct key_run *k = all->runs, *next; k; k = next) {
+        next = k->next;
+        run_clear(k);
+    }
     sg_timer_free(all->timer);
     free(all);
 }

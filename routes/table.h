@@ -10,7 +10,7 @@ enum route_body { BODY_NONE, BODY_JSON, BODY_RAW };
 
 /* Of a POST with an Idempotency-Key: what it does when it is run again after nobody knows how far an earlier run came. */
 enum route_again {
-    AGAIN_LOST,  /* that cannot be found out: OUTCOME_LOST, without a call of the handler.  What says nothing is this */
+    AGAIN_LOST, /* that cannot be found out: OUTCOME_LOST, without a call of the handler.  What says nothing is this */
     AGAIN_SAFE,  /* it is done once more: twice is as good as once */
     AGAIN_NONCE, /* the handler finds out by ex->nonce */
     AGAIN_BUILD, /* likewise; and its answers are not kept, since running it again builds them */

@@ -128,7 +128,7 @@ struct request {
     /* keyed.c */
     struct key_run *key; /* NULL: none, or over */
     char nonce[REQUEST_NONCE_MAX], note[REQUEST_NOTE_MAX + 1];
-    bool once;    /* the answer is not to be kept, only … */
+    bool once; /* the answer is not to be kept, only … */
     char created[REQUEST_CREATED_MAX];
     bool has_key; /* it came with one */
     bool asking;  /* the store is asked whether it may run */

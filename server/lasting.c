@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOOK_AGAIN_MS = 200 };
+enum { LOOK_AGAIN_MS = 200, TRY_AGAIN_MS = 1000 };
 
 static bool is_answered(const struct request *r)
 {
@@ -104,6 +104,7 @@ static bool is_of_files(const struct route *route)
 
 static enum MHD_Result go_on_waiting(struct request *r)
 {
+    sg_timer_start(r->patience, TRY_AGAIN_MS); /* there may be room then */
     MHD_suspend_connection(r->conn->mhd);
     r->suspended = true;
     return MHD_YES;

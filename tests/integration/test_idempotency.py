@@ -141,6 +141,30 @@ def test_what_run_printed_is_told_also_after_the_session_and_nothing_is_resumed_
     assert api.file(box, "ran") == b"run\n"
 
 
+def test_a_run_that_lasts_is_told_as_it_is(pair):
+    (_, api), (_, other) = pair
+    box = api.sandbox()
+    path, body = f"/v1/sandboxes/{box}/run", {"shell": "while [ ! -e go ]; do sleep 0.05; done; echo done", "wait_ms": 300}
+    first = keyed(api, "k", path, body)
+    assert first.status_code == 202 and first.json()["state"] == "running"
+    assert keyed(other, "k", path, body).json()["process_id"] == first.json()["process_id"]
+    api.put(box, "go", b"")
+    api.wait(box, first.json()["process_id"])
+    again = keyed(other, "k", path, body)
+    assert again.status_code == 200 and again.json()["stdout"] == "done\n"
+    assert again.json()["process_id"] == first.json()["process_id"]
+
+
+def test_large_output_is_told_again(pair):
+    (_, api), (_, other) = pair
+    box = api.sandbox()
+    path, body = f"/v1/sandboxes/{box}/run", {"shell": "seq 1 700000; echo run >> ran", "max_output": 8 * 1024 * 1024}
+    first = keyed(api, "k", path, body)
+    assert first.status_code == 200 and len(first.json()["stdout"]) > 4000000 and first.json()["output_complete"]
+    same(first, keyed(other, "k", path, body))
+    assert api.file(box, "ran") == b"run\n"
+
+
 def test_a_removed_process_is_not_run_again(pair):
     (_, api), (_, other) = pair
     box = api.sandbox()
@@ -463,6 +487,23 @@ def test_nothing_secret_is_kept(one):
     assert b"idempotency" in kept and box.encode() in kept
     assert secret.encode() not in kept and key.encode() not in kept
     assert secret not in gateway.text() and key not in gateway.text()
+
+
+def test_no_room_refuses_new_keys_before_anything_happens(own, database):
+    settings = {**database.settings(), "STORE_KEY_MAX_BYTES": 65536}
+    first, api = own(**settings)
+    box = api.sandbox()
+    path, body = f"/v1/sandboxes/{box}/processes", {"argv": ["true"]}
+    answer = keyed(api, "k", path, body)
+    assert answer.status_code == 201
+    database.rows("UPDATE idempotency SET size = 100000")
+    second, other = own(**settings, AUTH_TOKENS_FILE=first.tokens)
+    other.http.headers["Authorization"] = "Bearer " + first.token
+    until(lambda: second.events("no room for idempotency keys"), "it has looked")
+    document = problem(keyed(other, "l", path, body), 503, "overloaded")
+    assert document["outcome"] == "not_sent" and "key_max_bytes" in document["detail"]
+    same(answer, keyed(other, "k", path, body))
+    assert other.call("POST", path, json=body).status_code == 201, "without a key"
 
 
 def test_keys_are_forgotten_in_time(own, emulator):
