@@ -181,6 +181,10 @@ static enum sg_code wait_of(struct exchange *ex, int64_t *wait_ms, struct sg_err
 {
     static const char *const fields[] = {"wait_ms", NULL};
     *wait_ms = SPEC_WAIT_MAX_MS;
+    if (ex_prefers_async(ex)) {
+        *wait_ms = 0;
+        ex_set_header(ex, "Preference-Applied", "respond-async");
+    }
     enum sg_code rc = ex_query_only(ex, fields, e);
     if (!rc)
         rc = ex_query_int(ex, "wait_ms", 0, SPEC_WAIT_MAX_MS, wait_ms, e);

@@ -472,6 +472,8 @@ def test_who_prefers_it_is_not_kept_waiting(api, box, emulator):
     problem(api.call("POST", f"/v1/sandboxes/{box}/processes", json={}, headers={"Prefer": "respond-async"}), 422, "invalid_field")
     run = api.call("POST", f"/v1/sandboxes/{box}/run", json={"shell": "sleep 3"}, headers={"Prefer": "respond-async"})
     assert run.status_code == 202 and "/processes/" in run.headers["Location"]
+    stop = api.call("POST", f"/v1/sandboxes/{box}/stop", headers={"Prefer": "respond-async"})
+    assert stop.status_code in (200, 202) and stop.headers["Preference-Applied"] == "respond-async"
 
 
 # ---- what is kept ----
