@@ -155,6 +155,8 @@ enum sg_code control_lock(struct control *c, const char *kind, const char *name,
         }
         if (k.yes)
             break;
+        if (jobs_stopping(c->jobs))
+            return sg_fail(e, SG_E_DRAINING, SG_NOT_SENT, "the gateway is shutting down");
         if (sg_mono_ms() + pause > until)
             return sg_fail(e, SG_E_SANDBOX_TRANSITION, SG_NOT_SENT,
                            "somebody else is at work on the %s of this name just now", kind);
