@@ -46,23 +46,22 @@ static void pg_close(struct store_db *db)
 static enum sg_code pg_open(const struct store_options *o, int64_t deadline_ms, struct store_db **out,
                             char why[DB_WHY], struct sg_error *e)
 {
+    struct sg_error own_error;
+    sg_error_clear(&own_error);
+    PGconn *conn = pg_connect(o, deadline_ms, why, &own_error);
+    if (!conn) {
+        *e = own_error;
+        return own_error.code;
+    }
     struct pg_db *d = calloc(1, sizeof *d);
     struct pg_statement *st = calloc(PG_STATEMENTS_MAX, sizeof *st);
-    enum sg_code rc =
-        d && st ? SG_OK : sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_STARTED, "no memory for the state");
-    if (!rc) {
-        struct sg_error own_error;
-        sg_error_clear(&own_error);
-        d->conn = pg_connect(o, deadline_ms, why, &own_error);
-        rc = d->conn ? SG_OK : own_error.code;
-        if (rc)
-            *e = own_error;
-    }
-    if (rc) {
+    if (!d || !st) {
         free(st);
         free(d);
-        return rc;
+        PQfinish(conn);
+        return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_STARTED, "no memory for the state");
     }
+    d->conn = conn;
     d->db.backend = &postgres_backend;
     d->db.deadline_ms = deadline_ms;
     d->options = o;
