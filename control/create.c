@@ -126,6 +126,38 @@ static enum sg_code existing(struct control *c, struct control_create *k, const 
     return rc;
 }
 
+/* ---- what it starts from ---- */
+
+static bool has_origin(const struct create_spec *spec)
+{
+    return spec->template_name || spec->checkpoint;
+}
+
+/* Puts the snapshot of a template or checkpoint into the body; `gone`: one that turned out not to be there. */
+static enum sg_code use_origin(struct control *c, struct create_spec *spec, const char *gone,
+                               struct control_origin *o, struct sg_error *e)
+{
+    struct control_origin next = {0};
+    enum sg_code rc = control_template_use(c, spec->template_name, gone, &next, e);
+    control_origin_clear(o);
+    *o = next;
+    if (rc)
+        return rc;
+    json_t *up = spec->upstream;
+    bool snapshot;
+    json_object_del(up, "source");
+    if (!*o->snapshot_id)
+        return o->base ? create_source_parse(o->base, "", up, &snapshot, e) : SG_OK;
+    if (json_object_set_new(up, "source",
+                            json_pack("{ssss}", "type", "snapshot", "snapshotId", o->snapshot_id)))
+        return no_memory(e, SG_NOT_SENT);
+    /* where the snapshot is, unless the caller says something else */
+    if (*o->region && !json_object_get(up, "region") &&
+        json_object_set_new(up, "region", json_string(o->region)))
+        return no_memory(e, SG_NOT_SENT);
+    return SG_OK;
+}
+
 /* ---- after the allocation ---- */
 
 static void copy_row(struct store_sandbox *row, const struct create_spec *spec, const char *alloc)
@@ -213,8 +245,9 @@ static enum sg_code finish(struct control *c, struct control_create *k, const st
 static enum sg_code prepare(struct control *c, const struct control_create *k, struct create_spec *spec,
                             struct allocation *a, struct control_origin *o, struct sg_error *e)
 {
-    (void)o;
     enum sg_code rc = control_alloc(c, k->nonce, a->alloc, e);
+    if (!rc && has_origin(spec))
+        rc = use_origin(c, spec, NULL, o, e);
     json_t *tags = json_object_get(spec->upstream, "tags");
     if (!rc && !tags) {
         tags = json_object();
@@ -240,7 +273,13 @@ static enum sg_code allocate(struct control *c, struct create_spec *spec, struct
             return no_memory(e, SG_NOT_STARTED);
         rc = allocation_make(c, a, spec->upstream, e);
     }
-    (void)o;
+    if (rc == SG_E_SNAPSHOT_GONE && *o->snapshot_id) {
+        char gone[ORIGIN_ID_TEXT];
+        memcpy(gone, o->snapshot_id, sizeof gone);
+        rc = use_origin(c, spec, gone, o, e);
+        if (!rc)
+            rc = allocation_make(c, a, spec->upstream, e);
+    }
     return rc;
 }
 
@@ -280,7 +319,7 @@ static enum sg_code create(struct control *c, struct control_create *k, struct c
         allocation_undo(c, &a, e);
     if (rc == SG_E_SANDBOX_EXISTS)
         (void)snprintf(k->name, sizeof k->name, "%s", spec->name);
-    k->blank = !spec->shared;
+    k->blank = !spec->shared || (has_origin(spec) && !*o.snapshot_id);
     if (!rc)
         rc = finish(c, k, spec, &a, &row, e);
     store_sandbox_clear(&row);

@@ -55,7 +55,7 @@ class World:
         settings = {"AUTH_TOKENS_FILE": before.tokens} if before else {}
         self.gateway, self.api = self.own(
             UPSTREAM_PROJECT_ID=self.project, UPSTREAM_CREATE_TIMEOUT_MS=CREATE_MS, UPSTREAM_TIMEOUT_MS=3000,
-            UPSTREAM_RETRY_BUDGET_MS=1000, STORE_KEY_SILENCE_MS=1500, STORE_STATE_FILE=self.store, **settings)
+            UPSTREAM_RETRY_BUDGET_MS=1000, STORE_KEY_SILENCE_MS=1500, STORE_BUSY_MS=1000, STORE_STATE_FILE=self.store, **settings)
         if before:
             self.gateway.tokens, self.gateway.token = before.tokens, before.token
             self.api = Client(self.gateway)

@@ -160,7 +160,7 @@ static const struct refused {
     /* P65: nothing is silently ignored */
     {"{\"nmae\":\"x\"}", SG_E_UNKNOWN_FIELD, "/nmae"},
     {"{\"timeoutMs\":5000}", SG_E_UNKNOWN_FIELD, "/timeoutMs"},
-    {"{\"template\":\"t\"}", SG_E_UNSUPPORTED, "/template"},
+    {"{\"template\":\"t.t\"}", SG_E_INVALID_FIELD, "/template"},
     {"{\"checkpoint\":{}}", SG_E_UNSUPPORTED, "/checkpoint"},
     {"{\"request_rules\":[]}", SG_E_UNSUPPORTED, "/request_rules"},
 };
