@@ -171,14 +171,16 @@ static void drop_notes(struct control *c, struct allocation *a)
         sg_log(SG_LOG_WARN, "intent not forgotten", "sandbox", "s", a->name, "error", "e", &own, NULL);
     if (a->leased && lease_drop(c, a->alloc, &own))
         sg_log(SG_LOG_WARN, "lease not dropped", "sandbox", "s", a->name, "error", "e", &own, NULL);
-    if (a->made)
+    if (a->noted)
         settings_forget(c, a->alloc);
-    a->intended = a->leased = false;
+    a->intended = a->leased = a->noted = false;
 }
 
 static void remember(struct control *c, struct allocation *a, struct sg_error *e)
 {
     struct sg_error own;
+    if (a->noted)
+        settings_forget(c, a->alloc);
     if (cleanup_sandbox(c, a->name, a->alloc, e->detail, &own))
         say(e, SG_OUTCOME_UNKNOWN,
             a->intended ? "what it may have made is not confirmed to be gone, it is taken away later"

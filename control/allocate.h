@@ -11,12 +11,12 @@
 struct allocation {
     const char *name; /* which it is asked for under; borrowed */
     char alloc[CONTROL_ALLOC_TEXT];
-    bool
-        keyed; /* the request will be made again where its outcome is not known: then it is found, and is no orphan meanwhile */
-    bool leased;             /* it has a lease (control/leases.h), which goes with it */
-    bool intended;           /* the store takes it away unless allocation_keep succeeds */
-    bool sent;               /* the upstream may have it, or may get it still */
-    bool made;               /* it is there: s */
+    bool keyed;    /* asked again where its outcome is not known: found then, and no orphan meanwhile */
+    bool leased;   /* it has a lease (control/leases.h), which goes with it */
+    bool noted;    /* it has a row (control/settings.h), which goes with it */
+    bool intended; /* the store takes it away unless allocation_keep succeeds */
+    bool sent;     /* the upstream may have it, or may get it still */
+    bool made;     /* it is there: s */
     struct vercel_sandbox s; /* vercel_sandbox_clear */
 };
 

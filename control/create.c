@@ -23,6 +23,7 @@
 enum {
     NAME_PATIENCE_MS = 20 * 1000,
     TAKEN_BUT_UNSEEN_MS = 5000,
+    PENDING_MS = 20 * 1000,
     LEASE_REFRESH_MS = 2000, /* what comes after the allocation takes longer: the lease begins anew */
 };
 
@@ -106,6 +107,21 @@ static enum sg_code catch_up(struct control *c, const struct vercel_sandbox *s, 
     return rc;
 }
 
+/* Of one that somebody else creates just now: until its session runs, which is soon. */
+static void await_running(struct control *c, struct vercel_sandbox *s)
+{
+    int64_t until = sg_mono_ms() + PENDING_MS;
+    for (int pause_ms = 50; s->session_status == VERCEL_PENDING && sg_mono_ms() < until; pause_ms *= 2) {
+        struct vercel_sandbox next;
+        struct sg_error e;
+        (void)poll(NULL, 0, pause_ms);
+        if (vercel_get(c->vercel, s->name, false, &next, &e))
+            return;
+        vercel_sandbox_clear(s);
+        *s = next;
+    }
+}
+
 /* SANDBOX_NOT_FOUND: it is not there. */
 static enum sg_code existing(struct control *c, struct control_create *k, const struct create_spec *spec,
                              struct sg_error *e)
@@ -118,6 +134,7 @@ static enum sg_code existing(struct control *c, struct control_create *k, const 
         return rc;
     }
     (void)snprintf(k->name, sizeof k->name, "%s", s.name);
+    await_running(c, &s);
     rc = catch_up(c, &s, e);
     control_observe(c, &s);
     if (!rc)
@@ -183,23 +200,34 @@ static bool whole(const struct store_sandbox *row, const struct create_spec *spe
            (row->checkpoint || !spec->checkpoint);
 }
 
-/* Stores what belongs to it, while it can still be taken back: whoever is told of the sandbox is told for good. */
-static enum sg_code settle(struct control *c, struct control_create *k, const struct create_spec *spec,
-                           struct allocation *a, struct store_sandbox *row, struct sg_error *e)
+/* What is kept of it, before it is there: whoever gets it meanwhile finds it. */
+static enum sg_code note(struct control *c, const struct create_spec *spec, struct allocation *a,
+                         struct store_sandbox *row, struct sg_error *e)
 {
     struct sg_error own;
     copy_row(row, spec, a->alloc);
     if (!whole(row, spec))
-        return no_memory(e, SG_FINISHED);
+        return no_memory(e, SG_NOT_SENT);
     enum sg_code rc = settings_put(c, row, &own);
+    a->noted = !rc;
     if (rc && create_spec_needs_store(spec)) {
         *e = own;
+        e->outcome = SG_NOT_SENT;
         return rc;
     }
     if (rc)
-        sg_log(SG_LOG_WARN, "a sandbox is not noted in the store", "sandbox", "s", a->s.name, "error", "e",
+        sg_log(SG_LOG_WARN, "a sandbox is not noted in the store", "sandbox", "s", spec->name, "error", "e",
                &own, NULL);
-    rc = SG_OK;
+    return SG_OK;
+}
+
+/* The last before it is kept: whoever is told of the sandbox is told for good. */
+static enum sg_code settle(struct control *c, struct control_create *k, const struct create_spec *spec,
+                           struct allocation *a, struct sg_error *e)
+{
+    enum sg_code rc = SG_OK;
+    if (a->noted)
+        settings_made(c, spec->name, a->alloc);
     if (spec->working_directory) {
         const struct step_session session = session_of(&a->s, NULL);
         rc = session_directory(c, &session, spec->working_directory, e);
@@ -288,8 +316,9 @@ static enum sg_code transact(struct control *c, struct control_create *k, struct
                              struct allocation *a, struct control_origin *o, struct store_sandbox *row,
                              struct sg_error *e)
 {
-    bool wanted = create_spec_needs_store(spec);
-    enum sg_code rc = allocation_intend(c, a, wanted, e);
+    enum sg_code rc = note(c, spec, a, row, e);
+    if (!rc)
+        rc = allocation_intend(c, a, create_spec_needs_store(spec), e);
     if (!rc && spec->lease_ms) {
         rc = lease_begin(c, spec->name, a->alloc, spec->lease_ms, e);
         a->leased = !rc;
@@ -298,7 +327,7 @@ static enum sg_code transact(struct control *c, struct control_create *k, struct
         rc = allocation_find(c, a, e); /* an earlier run may have made it */
     if (!rc && !a->made)
         rc = allocate(c, spec, a, o, e);
-    return rc ? rc : settle(c, k, spec, a, row, e);
+    return rc ? rc : settle(c, k, spec, a, e);
 }
 
 static enum sg_code create(struct control *c, struct control_create *k, struct create_spec *spec,

@@ -93,7 +93,8 @@ static enum sg_code adopted_fn(struct store_db *db, void *arg, struct sg_error *
     struct store_sandbox s = {0};
     (void)snprintf(s.name, sizeof s.name, "%s", k->name);
     (void)snprintf(s.alloc, sizeof s.alloc, "%s", k->alloc);
-    return store_sandbox_put(db, k->c->upstream, &s, e);
+    enum sg_code rc = store_sandbox_put(db, k->c->upstream, &s, e);
+    return rc ? rc : store_sandbox_made(db, k->c->upstream, s.name, s.alloc, e);
 }
 
 static enum sg_code hold_fn(struct store_db *db, void *arg, struct sg_error *e)

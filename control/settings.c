@@ -68,6 +68,12 @@ static enum sg_code put_fn(struct store_db *db, void *arg, struct sg_error *e)
     return store_sandbox_put(db, k->c->upstream, k->put, e);
 }
 
+static enum sg_code made_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    const struct call *k = arg;
+    return store_sandbox_made(db, k->c->upstream, k->name, k->alloc, e);
+}
+
 static enum sg_code forget_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     const struct call *k = arg;
@@ -101,6 +107,14 @@ enum sg_code settings_put(struct control *c, const struct store_sandbox *row, st
     if (!rc)
         settings_learn(c, row->alloc, row->working_directory);
     return rc;
+}
+
+void settings_made(struct control *c, const char *name, const char *alloc)
+{
+    struct call k = {.name = name, .alloc = alloc};
+    struct sg_error e;
+    if (c->store && in_store(c, STORE_WRITE, made_fn, &k, &e)) /* prune finds them */
+        sg_log(SG_LOG_WARN, "rows of namesakes not forgotten", "sandbox", "s", name, "error", "e", &e, NULL);
 }
 
 void settings_forget(struct control *c, const char *alloc)

@@ -15,8 +15,11 @@ enum { SETTINGS_KNOWN_MS = 60 * 1000 };
 /* The row of an allocation; *found false: none.  *out: store_sandbox_clear. */
 SG_MUST_CHECK enum sg_code settings_read(struct control *c, const char *alloc, struct store_sandbox *out,
                                          bool *found, struct sg_error *e);
+/* Before it is allocated. */
 SG_MUST_CHECK enum sg_code settings_put(struct control *c, const struct store_sandbox *row,
                                         struct sg_error *e);
+/* It is there: what is kept of others of the name goes. */
+void settings_made(struct control *c, const char *name, const char *alloc);
 /* Forgets the row and what is in memory; what cannot be forgotten in the store is logged. */
 void settings_forget(struct control *c, const char *alloc);
 /* What PATCH changes, in the store and here. */

@@ -40,10 +40,15 @@ enum sg_code store_sandbox_put(struct store_db *db, const char *upstream, const 
                                  db_text(s->template_name),
                                  db_text(s->checkpoint),
                                  db_int(now)};
-    if (!rc)
-        rc = db_run(db, "DELETE FROM sandboxes WHERE upstream = $1 AND sandbox = $3 AND alloc <> $2", v, 3,
-                    NULL, NULL, NULL, e);
     return rc ? rc : db_run(db, sql, v, sizeof v / sizeof *v, NULL, NULL, NULL, e);
+}
+
+enum sg_code store_sandbox_made(struct store_db *db, const char *upstream, const char *name,
+                                const char *alloc, struct sg_error *e)
+{
+    const struct db_value v[] = {db_text(upstream), db_text(alloc), db_text(name)};
+    return db_run(db, "DELETE FROM sandboxes WHERE upstream = $1 AND sandbox = $3 AND alloc <> $2", v, 3,
+                  NULL, NULL, NULL, e);
 }
 
 struct found {

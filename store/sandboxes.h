@@ -25,9 +25,12 @@ struct store_sandbox { /* texts that are NULL: none */
 };
 void store_sandbox_clear(struct store_sandbox *s);
 
-/* Makes the row, and forgets others of the name; there already: it stays as it is. */
+/* Makes the row, before it is known whether there will be such a sandbox; there already: it stays as it is. */
 SG_MUST_CHECK enum sg_code store_sandbox_put(struct store_db *db, const char *upstream,
                                              const struct store_sandbox *s, struct sg_error *e);
+/* It is there: forgets others of the name. */
+SG_MUST_CHECK enum sg_code store_sandbox_made(struct store_db *db, const char *upstream, const char *name,
+                                              const char *alloc, struct sg_error *e);
 /* *out: to be cleared when *found. */
 SG_MUST_CHECK enum sg_code store_sandbox_get(struct store_db *db, const char *upstream, const char *alloc,
                                              struct store_sandbox *out, bool *found, struct sg_error *e);

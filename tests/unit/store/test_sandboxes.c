@@ -31,7 +31,7 @@ static int close_store(void **state)
 }
 
 struct call {
-    enum { PUT, GET, NAMED, INIT, STARTED, CHANGE, FORGET, HAS, LIST } what;
+    enum { PUT, MADE, GET, NAMED, INIT, STARTED, CHANGE, FORGET, HAS, LIST } what;
     const char *upstream, *key, *text;
     struct store_sandbox *row;
     struct store_sandbox_change change;
@@ -54,6 +54,8 @@ static enum sg_code act(struct store_db *db, void *arg, struct sg_error *e)
     switch (k->what) {
     case PUT:
         return store_sandbox_put(db, k->upstream, k->row, e);
+    case MADE:
+        return store_sandbox_made(db, k->upstream, k->text, k->key, e);
     case GET:
         return store_sandbox_get(db, k->upstream, k->key, k->row, &k->yes, e);
     case NAMED:
@@ -138,6 +140,8 @@ static void a_namesake_inherits_nothing(void **state)
     put("up", "box", "a1", "/work");
     put("elsewhere", "box", "a1", "/theirs");
     put("up", "box", "a2", NULL);
+    assert_true(has("up", "a1")); /* that it is asked for takes nothing from the one that is there */
+    run(&(struct call){.what = MADE, .key = "a2", .text = "box"});
     assert_false(has("up", "a1"));
     assert_true(has("elsewhere", "a1"));
     struct call k = {.what = NAMED, .key = "box", .row = &row};
