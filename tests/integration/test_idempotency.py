@@ -28,8 +28,11 @@ def pair(own, database):
 @pytest.fixture
 def one(own):
     """(gateway, client, path of its database) of a gateway on SQLite."""
-    gateway, api = own(STORE_KEY_SILENCE_MS=SILENCE_MS)
+    gateway, api = own(STORE_KEY_SILENCE_MS=SILENCE_MS, STORE_BUSY_MS=800)
     return gateway, api, gateway.tokens.parent / "state.db"
+
+
+on_sqlite = pytest.mark.parametrize("database", ["sqlite"], indirect=True)  # where the kind of database changes nothing
 
 
 def keyed(api, key, path, body=None, **kw):
@@ -87,6 +90,7 @@ def test_the_first_answer_is_given_again_by_every_gateway_P55(pair, emulator):
     problem(keyed(other, "create 2", "/v1/sandboxes", body), 409, "sandbox_exists")
 
 
+@on_sqlite
 def test_keys_of_other_tokens_are_others(pair):
     (gateway, api), (second, other) = pair
     stranger = Client(second)
@@ -121,6 +125,7 @@ def test_a_start_is_found_again(pair, way):
     assert api.file(box, "ran") == b"run\nrun\n"
 
 
+@on_sqlite
 def test_what_run_printed_is_told_also_after_the_session_and_nothing_is_resumed_for_it(pair, emulator):
     (_, api), (_, other) = pair
     box = api.sandbox()
@@ -141,6 +146,7 @@ def test_what_run_printed_is_told_also_after_the_session_and_nothing_is_resumed_
     assert api.file(box, "ran") == b"run\n"
 
 
+@on_sqlite
 def test_a_run_that_lasts_is_told_as_it_is(pair):
     (_, api), (_, other) = pair
     box = api.sandbox()
@@ -155,6 +161,7 @@ def test_a_run_that_lasts_is_told_as_it_is(pair):
     assert again.json()["process_id"] == first.json()["process_id"]
 
 
+@on_sqlite
 def test_large_output_is_told_again(pair):
     (_, api), (_, other) = pair
     box = api.sandbox()
@@ -165,6 +172,7 @@ def test_large_output_is_told_again(pair):
     assert api.file(box, "ran") == b"run\n"
 
 
+@on_sqlite
 def test_a_removed_process_is_not_run_again(pair):
     (_, api), (_, other) = pair
     box = api.sandbox()
@@ -177,6 +185,7 @@ def test_a_removed_process_is_not_run_again(pair):
     assert api.file(box, "ran") == b"run\n"
 
 
+@on_sqlite
 def test_failures_that_changed_nothing_are_not_kept(pair, emulator):
     (_, api), (_, other) = pair
     box = api.sandbox()
@@ -190,6 +199,7 @@ def test_failures_that_changed_nothing_are_not_kept(pair, emulator):
     assert keyed(api, "j", path, body).status_code == 200
 
 
+@on_sqlite
 def test_what_cannot_be_found_out_is_not_done_again(pair, emulator):
     (_, api), (_, other) = pair
     box = api.sandbox()
@@ -322,6 +332,7 @@ def test_a_gateway_dies_and_one_sandbox_is_made_P57(pair, emulator, database, mo
     same(answer, keyed(other, "k", "/v1/sandboxes", body))
 
 
+@on_sqlite
 def test_a_lost_answer_makes_no_second_sandbox_P57(pair, emulator):
     (_, api), (_, other) = pair
     body = {"tags": {"test": secrets.token_hex(8)}}
@@ -336,6 +347,7 @@ def test_a_lost_answer_makes_no_second_sandbox_P57(pair, emulator):
     assert len(items) == 1
 
 
+@on_sqlite
 def test_a_session_that_ended_with_the_gateway_is_not_replaced(pair, emulator):
     """Killed while the program runs; then the session ends, and another begins: there the id would be free."""
     (first, api), (_, other) = pair
@@ -393,6 +405,7 @@ def test_without_the_store_nothing_is_sent(one, emulator):
 
 # ---- clients that leave, gateways that end ----
 
+@on_sqlite
 @pytest.mark.parametrize("what", ["create", "run"])
 def test_the_act_goes_on_when_its_client_leaves(pair, emulator, what):
     (_, api), (_, other) = pair
@@ -414,6 +427,7 @@ def test_the_act_goes_on_when_its_client_leaves(pair, emulator, what):
         assert other.file(box, "ran") == b"run\n"
 
 
+@on_sqlite
 def test_a_gateway_that_drains_sees_it_through(pair):
     (first, api), (_, other) = pair
     box = other.sandbox()
@@ -427,6 +441,27 @@ def test_a_gateway_that_drains_sees_it_through(pair):
     assert answers[0].json()["stdout"] == "done\n"
     again = keyed(other, "k", path, body)
     assert again.json() == answers[0].json() and again.headers["Idempotency-Replayed"] == "true"
+    assert other.file(box, "ran") == b"run\n"
+
+
+@on_sqlite
+def test_a_gateway_that_cannot_wait_gives_it_to_others_at_once(own, database):
+    settings = {**database.settings(), "SERVER_DRAIN_TIMEOUT_MS": 200}  # and a silence of a minute
+    first, api = own(**settings)
+    second, _ = own(**settings, AUTH_TOKENS_FILE=first.tokens)
+    second.token = first.token
+    other = Client(second)
+    box = other.sandbox()
+    other.run(box, "true")
+    path, body = f"/v1/sandboxes/{box}/run", {"shell": "echo run >> ran; while [ ! -e go ]; do sleep 0.05; done; echo done"}
+    asking = threading.Thread(target=swallow, args=(lambda: keyed(api, "k", path, body),))
+    asking.start()
+    until(lambda: other.call("GET", f"/v1/sandboxes/{box}/files/exists", params={"path": "ran"}).json()["exists"], "it runs")
+    assert first.end() == 0
+    asking.join()
+    other.put(box, "go", b"")
+    again = keyed(other, "k", path, body)
+    assert again.status_code == 200 and again.json()["stdout"] == "done\n", again.text
     assert other.file(box, "ran") == b"run\n"
 
 
