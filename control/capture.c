@@ -96,6 +96,11 @@ static void before_end(struct control *c, const struct vercel_sandbox *s)
 
 /* ---- one try ---- */
 
+struct intent {
+    struct control *c;
+    struct store_capture row;
+};
+
 static enum sg_code no_memory(struct sg_error *e)
 {
     return sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "no memory for the request");
@@ -155,16 +160,47 @@ static enum sg_code reconcile(struct control *c, const char *name, const char *s
     return e->code;
 }
 
+static enum sg_code intend_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    const struct intent *i = arg;
+    return store_capture_put(db, i->c->upstream, &i->row, i->c->capture_named_ms, e);
+}
+
+static enum sg_code drop_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    const struct intent *i = arg;
+    bool had;
+    return store_capture_drop(db, i->c->upstream, i->row.session_id, &had, e);
+}
+
+static enum sg_code intend(struct control *c, const struct control_capture *k, store_fn *fn,
+                           struct sg_error *e)
+{
+    struct intent i = {.c = c};
+    if (!k->intend)
+        return SG_OK;
+    (void)snprintf(i.row.session_id, sizeof i.row.session_id, "%s", k->session_id);
+    (void)snprintf(i.row.sandbox, sizeof i.row.sandbox, "%s", k->sandbox);
+    return control_in_store(c, STORE_DURABLE, fn, &i, e);
+}
+
 static enum sg_code take(struct control *c, struct control_capture *k, const struct vercel_sandbox *s,
                          struct vercel_snapshot *out, struct sg_error *e)
 {
     (void)snprintf(k->session_id, sizeof k->session_id, "%s", s->session_id);
+    enum sg_code rc = intend(c, k, intend_fn, e);
+    if (rc)
+        return rc;
     before_end(c, s);
-    enum sg_code rc = vercel_snapshot_take(c->vercel, k->session_id, k->expire_ms, out, e);
+    rc = vercel_snapshot_take(c->vercel, k->session_id, k->expire_ms, out, e);
     session_cache_forget(c->sessions, k->sandbox);
     if (rc && e->outcome == SG_OUTCOME_UNKNOWN)
         rc = reconcile(c, k->sandbox, k->session_id, out, e);
     k->made = !rc;
+    struct sg_error own;
+    if (rc && e->outcome != SG_OUTCOME_UNKNOWN && intend(c, k, drop_fn, &own))
+        sg_log(SG_LOG_WARN, "end of a capture not noted", "sandbox", "s", k->sandbox, "error", "e", &own,
+               NULL);
     return rc;
 }
 

@@ -5,10 +5,15 @@
 #include "control/retention.h"
 #include "vercel/snapshots.h"
 
+enum { CAPTURE_NAMED_MS = 20 * 60 * 1000 };
+
 struct control_capture {
     const char *sandbox;
     int64_t expire_ms; /* 0: never */
-    bool resume;       /* a session that the capture ended is followed by another one */
+    /* Nobody is told of the snapshot before it has a name: unless that is stored (store_capture_drop) within CAPTURE_NAMED_MS, it
+     * is released.  Needs the store. */
+    bool intend;
+    bool resume; /* a session that the capture ended is followed by another one */
     /* out */
     bool made; /* false: the sandbox was stopped, and the snapshot it would resume from is the capture */
     char session_id[CONTROL_SESSION_TEXT]; /* that was ended; "": none */

@@ -30,7 +30,7 @@ enum sg_code checkpoint_name(const char *name, const char *pointer, struct sg_er
 
 struct call {
     struct control *c;
-    const char *name, *snapshot_id;
+    const char *name, *snapshot_id, *session_id;
     struct store_checkpoint *row;
     struct store_checkpoint before;
     bool found;
@@ -94,7 +94,10 @@ static enum sg_code drop_fn(struct store_db *db, void *arg, struct sg_error *e)
 static enum sg_code replace_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct call *k = arg;
+    bool had;
     enum sg_code rc = put_fn(db, arg, e);
+    if (!rc && *k->session_id)
+        rc = store_capture_drop(db, k->c->upstream, k->session_id, &had, e);
     return rc ? rc : let_go(db, k, e);
 }
 
@@ -137,6 +140,7 @@ static enum sg_code make(struct control *c, struct control_checkpoint *k, struct
     struct vercel_snapshot s = {0};
     struct store_checkpoint there;
     struct call call = {.c = c, .name = k->name, .row = &there};
+    k->capture.intend = true;
     enum sg_code rc = control_in_store(c, STORE_READ, get_fn, &call, e);
     if (!rc && call.found && !k->replace)
         rc = sg_fail(e, SG_E_CHECKPOINT_EXISTS, SG_NOT_SENT, "the checkpoint %s was made at another time",
@@ -147,16 +151,12 @@ static enum sg_code make(struct control *c, struct control_checkpoint *k, struct
         return rc;
     fill(k, &s);
     call.row = &k->row;
+    call.session_id = k->capture.session_id;
     rc = control_in_store(c, STORE_DURABLE, replace_fn, &call, e);
     if (!rc)
         rc = read_row(c, k->name, &k->row, e);
-    if (rc && k->capture.made) { /* it is the sandbox's current snapshot, whatever becomes of the name */
-        struct sg_error own;
-        if (control_snapshot_release(c, s.id, &own))
-            sg_log(SG_LOG_WARN, "a capture without a name is left", "snapshot", "s", s.id, "error", "e", &own,
-                   NULL);
+    if (rc && k->capture.made) /* without a name it is released in time */
         e->outcome = SG_STARTED;
-    }
     vercel_snapshot_clear(&s);
     if (*call.before.snapshot_id)
         control_sweep_kick(c);

@@ -36,8 +36,9 @@ struct control {
     struct names *names; /* the locks that are held (control/names.h) */
     struct keepalive *keepalive;
     struct templates *templates; /* NULL: none are prepared (control/templates.h) */
-    struct sweep *sweep; /* NULL: not begun (control/sweep.h) */
-    struct step_runner steps; /* run NULL: none */
+    int64_t capture_named_ms;    /* control/capture.h */
+    struct sweep *sweep;         /* NULL: not begun (control/sweep.h) */
+    struct step_runner steps;    /* run NULL: none */
     struct session_cache *sessions;
     struct session_cache *dirs;    /* by allocation: where programs begin (control/settings.h) */
     struct session_cache *checked; /* sessions whose image has what is needed (steps.c) */

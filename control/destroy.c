@@ -89,7 +89,10 @@ static enum sg_code release_fn(struct store_db *db, void *arg, struct sg_error *
     const struct plan *p = arg;
     enum sg_code rc = SG_OK;
     for (size_t i = 0; i < p->own.n && !rc; i++) {
+        bool had = false; /* a capture that nobody was told of */
         if (!p->own.items[i].automatic)
+            rc = store_capture_drop(db, p->c->upstream, p->own.items[i].session_id, &had, e);
+        if (rc || (!p->own.items[i].automatic && !had))
             continue;
         struct store_release r = {.created_at_ms = p->s->created_at};
         (void)snprintf(r.snapshot_id, sizeof r.snapshot_id, "%s", p->own.items[i].id);

@@ -165,7 +165,9 @@ static enum sg_code prepare_source(struct forking *f, struct sg_error *e)
     enum sg_code rc = SG_OK;
     if (f->spec.capture) {
         struct vercel_snapshot s;
-        *cap = (struct control_capture){.sandbox = f->k->source, .resume = f->spec.resume};
+        *cap = (struct control_capture){.sandbox = f->k->source,
+                                        .intend = f->c->store != NULL, /* it goes when nobody stands on it */
+                                        .resume = f->spec.resume};
         rc = control_capture(f->c, cap, &s, e);
         if (!rc)
             vercel_snapshot_clear(&s);

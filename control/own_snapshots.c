@@ -46,6 +46,7 @@ static enum sg_code add(struct search *f, const struct vercel_snapshot *s, struc
     if (snprintf(x->session, sizeof x->session, "%s", s->source_session_id) >= SESSION_TEXT)
         return SG_OK;
     (void)snprintf(x->snapshot.id, sizeof x->snapshot.id, "%s", s->id);
+    memcpy(x->snapshot.session_id, x->session, sizeof x->session);
     f->n++;
     f->open++;
     return SG_OK;

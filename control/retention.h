@@ -33,6 +33,7 @@ SG_MUST_CHECK enum sg_code control_may_evict(struct control *c, const struct ver
 
 struct own_snapshot {
     char id[SNAPSHOT_ID_TEXT];
+    char session_id[SNAPSHOT_ID_TEXT];
     bool automatic; /* the upstream made it by itself when a session ended */
     int64_t created_at_ms;
 };

@@ -1,3 +1,4 @@
+#include "control/capture.h"
 #include "control/control.h"
 #include "control/session_start.h"
 #include "control/settings.h"
@@ -13,6 +14,7 @@ struct control *control_new(const struct control_config *config)
     c->loop = config->loop;
     c->vercel = config->vercel;
     c->store = config->store;
+    c->capture_named_ms = CAPTURE_NAMED_MS;
     c->upstream = strdup(config->upstream ? config->upstream : "");
     c->sessions = session_cache_new(CONTROL_SESSIONS_MAX);
     c->checked = session_cache_new(CONTROL_SESSIONS_MAX);

@@ -15,6 +15,7 @@ enum {
     EVERY_MS = 2 * 60 * 1000,
     LOCK_MS = 2 * 60 * 1000,
     ROWS_MAX = 100000, /* sandboxes that are swept */
+    CAPTURES_MAX = 20, /* in one run */
     BATCH_MAX = 200,   /* snapshots of one run */
     DOUBLINGS_MAX = 5, /* what somebody needs is looked at again after 1, 2, 4 … 32 turns */
 };
@@ -231,6 +232,68 @@ static enum sg_code sweep_sandboxes(struct run *r)
         sweep_one(r, w);
         if (i % 16 == 15 && !hold(r))
             return SG_E_STORE_UNAVAILABLE;
+    }
+    return rc;
+}
+
+/* ---- captures that nobody was told of ---- */
+
+struct lost { /* of one session */
+    struct run *r;
+    struct store_capture row;
+    const struct own_snapshots *own;
+};
+struct lost_list {
+    struct store_capture rows[CAPTURES_MAX];
+    size_t n;
+};
+
+static void on_lost(void *arg, const struct store_capture *row)
+{
+    struct lost_list *l = arg;
+    if (l->n < CAPTURES_MAX)
+        l->rows[l->n++] = *row;
+}
+
+struct lost_call {
+    struct run *r;
+    struct lost_list *list;
+};
+
+static enum sg_code lost_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    const struct lost_call *k = arg;
+    k->list->n = 0;
+    return store_capture_due(db, k->r->c->upstream, CAPTURES_MAX, on_lost, k->list, e);
+}
+
+static enum sg_code release_lost_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    const struct lost *l = arg;
+    bool had = false;
+    enum sg_code rc = store_capture_drop(db, l->r->c->upstream, l->row.session_id, &had, e);
+    for (size_t i = 0; had && i < l->own->n && !rc; i++) {
+        struct store_release row = {0};
+        if (strcmp(l->own->items[i].session_id, l->row.session_id) != 0)
+            continue;
+        (void)snprintf(row.snapshot_id, sizeof row.snapshot_id, "%s", l->own->items[i].id);
+        rc = store_release_put(db, l->r->c->upstream, &row, e);
+    }
+    return rc;
+}
+
+static enum sg_code sweep_captures(struct run *r)
+{
+    struct lost_list list = {.n = 0};
+    struct lost_call k = {r, &list};
+    enum sg_code rc = control_in_store(r->c, STORE_READ, lost_fn, &k, &r->e);
+    for (size_t i = 0; i < list.n && !rc && !give_up(r); i++) {
+        struct own_snapshots own = {0};
+        struct lost l = {r, list.rows[i], &own};
+        enum sg_code seen = control_own_snapshots(r->c, l.row.sandbox, &own, &r->e);
+        if (!seen || seen == SG_E_SANDBOX_NOT_FOUND)
+            note(r, release_lost_fn, &l);
+        own_snapshots_clear(&own);
     }
     return rc;
 }
@@ -483,6 +546,8 @@ static void on_time(void *arg)
         return;
     if (hold(&r)) {
         enum sg_code rc = sweep_sandboxes(&r);
+        if (!rc && !give_up(&r))
+            rc = sweep_captures(&r);
         if (!rc && !give_up(&r))
             rc = sweep_snapshots(&r);
         if (rc)

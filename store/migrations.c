@@ -119,6 +119,12 @@ static const char *const steps[] = {
     " architecture TEXT NOT NULL, image TEXT NOT NULL, runtime TEXT NOT NULL, size BIGINT NOT NULL,"
     " created_at BIGINT NOT NULL, made BIGINT NOT NULL, gone BIGINT NOT NULL, is_default BIGINT NOT NULL,"
     " PRIMARY KEY (upstream, name))",
+    /* 33: captures that are under way, by the session that they end */
+    "CREATE TABLE captures ("
+    " upstream TEXT NOT NULL, session_id TEXT NOT NULL, sandbox TEXT NOT NULL, due_at BIGINT NOT NULL,"
+    " PRIMARY KEY (upstream, session_id))",
+    /* 34 */
+    "CREATE INDEX captures_by_time ON captures (upstream, due_at)",
 };
 enum { STEPS = sizeof steps / sizeof *steps };
 

@@ -141,3 +141,60 @@ enum sg_code store_release_due(struct store_db *db, const char *upstream, int64_
                        " WHERE upstream = $1 AND next_at <= $2 ORDER BY next_at LIMIT $3",
                        v, 3, on_release, &l, NULL, e);
 }
+
+/* ---- captures ---- */
+
+enum sg_code store_capture_put(struct store_db *db, const char *upstream, const struct store_capture *k,
+                               int64_t ttl_ms, struct sg_error *e)
+{
+    static const char sql[] = "INSERT INTO captures (upstream, session_id, sandbox, due_at)"
+                              " VALUES ($1, $2, $3, $4)"
+                              " ON CONFLICT (upstream, session_id) DO UPDATE SET due_at = excluded.due_at";
+    int64_t now = 0;
+    enum sg_code rc = store_now(db, &now, e);
+    const struct db_value v[] = {db_text(upstream), db_text(k->session_id), db_text(k->sandbox),
+                                 db_int(now + ttl_ms)};
+    return rc ? rc : db_run(db, sql, v, 4, NULL, NULL, NULL, e);
+}
+
+enum sg_code store_capture_drop(struct store_db *db, const char *upstream, const char *session_id, bool *had,
+                                struct sg_error *e)
+{
+    const struct db_value v[] = {db_text(upstream), db_text(session_id)};
+    int64_t changed = 0;
+    enum sg_code rc = db_run(db, "DELETE FROM captures WHERE upstream = $1 AND session_id = $2", v, 2, NULL,
+                             NULL, &changed, e);
+    *had = !rc && changed > 0;
+    return rc;
+}
+
+struct captures {
+    store_capture_fn *fn;
+    void *arg;
+};
+
+static enum sg_code on_capture(void *arg, const struct db_value *c, size_t n, struct sg_error *e)
+{
+    const struct captures *l = arg;
+    struct store_capture k = {0};
+    (void)n;
+    (void)e;
+    (void)snprintf(k.session_id, sizeof k.session_id, "%s", db_get_text(&c[0]));
+    (void)snprintf(k.sandbox, sizeof k.sandbox, "%s", db_get_text(&c[1]));
+    l->fn(l->arg, &k);
+    return SG_OK;
+}
+
+enum sg_code store_capture_due(struct store_db *db, const char *upstream, int64_t limit, store_capture_fn *fn,
+                               void *arg, struct sg_error *e)
+{
+    struct captures l = {fn, arg};
+    int64_t now = 0;
+    enum sg_code rc = store_now(db, &now, e);
+    const struct db_value v[] = {db_text(upstream), db_int(now), db_int(limit)};
+    return rc ? rc
+              : db_run(db,
+                       "SELECT session_id, sandbox FROM captures WHERE upstream = $1 AND due_at <= $2"
+                       " ORDER BY due_at LIMIT $3",
+                       v, 3, on_capture, &l, NULL, e);
+}

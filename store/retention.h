@@ -53,4 +53,20 @@ typedef void store_release_fn(void *arg, const struct store_release *r);
 SG_MUST_CHECK enum sg_code store_release_due(struct store_db *db, const char *upstream, int64_t limit,
                                              store_release_fn *fn, void *arg, struct sg_error *e);
 
+/* A capture that nobody may be told of: it is about to be taken, and whoever wanted it says so (drop) once he has it.  Else what
+ * it left is released after ttl_ms. */
+struct store_capture {
+    char session_id[SNAPSHOT_ID_TEXT]; /* of which it is taken: one session, one capture */
+    char sandbox[RETENTION_SANDBOX_TEXT];
+};
+SG_MUST_CHECK enum sg_code store_capture_put(struct store_db *db, const char *upstream,
+                                             const struct store_capture *k, int64_t ttl_ms,
+                                             struct sg_error *e);
+/* *had: there was one. */
+SG_MUST_CHECK enum sg_code store_capture_drop(struct store_db *db, const char *upstream,
+                                              const char *session_id, bool *had, struct sg_error *e);
+typedef void store_capture_fn(void *arg, const struct store_capture *k);
+SG_MUST_CHECK enum sg_code store_capture_due(struct store_db *db, const char *upstream, int64_t limit,
+                                             store_capture_fn *fn, void *arg, struct sg_error *e);
+
 #endif

@@ -1,6 +1,7 @@
 """Checkpoints and forks: B9 E5 E8, and that neither breaks what others stand on (A6/B3)."""
 import concurrent.futures
 import secrets
+import sqlite3
 
 from harness import until
 from test_retention import api, sweeper, up  # noqa: F401 (fixtures)
@@ -260,3 +261,37 @@ def test_a_fork_of_what_is_not_there(api, up):
     up.call("DELETE", f"/v2/sandboxes/snapshots/{current}")
     problem = api.refused("POST", f"/v1/sandboxes/{a}/fork", 410, "snapshot_gone", json={})
     assert current in problem["detail"]
+
+
+# ---- a gateway that dies ----
+
+def test_a_gateway_killed_while_it_captures_leaves_nothing_for_ever(own, up, emulator):
+    """The capture is there and nobody was told: it goes once its sandbox does not stand on it any more."""
+    gateway, dying = own(UPSTREAM_PROJECT_ID=up.project)
+    a = dying.sandbox(vcpus=1)
+    state = gateway.tokens.parent / "state.db"
+    emulator.fault({"delay_ms": 1000}, times=1, method="POST", path_regex="/snapshot$")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(dying.call, "POST", "/v1/checkpoints", json={"name": "lost", "sandbox": a})
+        until(lambda: sql(state, "SELECT 1 FROM captures"), "the intent is on the disk")
+        gateway.child.kill()
+        gateway.child.wait()
+        assert lost.exception() is not None
+    captured = until(lambda: snapshots(up, a), "the upstream does it nevertheless")[0]
+    sql(state, "DELETE FROM locks")  # what the dead one holds ends by itself, half a minute later
+    dying.made.clear()
+    _, api = own(LIFECYCLE_SWEEP_MS=200, UPSTREAM_PROJECT_ID=up.project, STORE_STATE_FILE=state)
+    api.made.append(a)
+    api.refused("GET", "/v1/checkpoints/lost", 404, "checkpoint_not_found")
+    assert checkpoint(api, a, name="lost", resume=True)["snapshot_id"] == captured, "a stopped sandbox is what it was captured as"
+    api.ok("DELETE", "/v1/checkpoints/lost", 204)
+    assert api.resume(a)["status"] == "running" and usable(up, captured)
+    sql(state, "UPDATE captures SET due_at = 0")
+    api.stop(a)
+    until(lambda: not usable(up, captured), "nobody has it")
+    assert api.resume(a)["status"] == "running" and not sql(state, "SELECT 1 FROM captures")
+
+
+def sql(state, line):
+    with sqlite3.connect(state, timeout=20) as db:
+        return db.execute(line).fetchall()
