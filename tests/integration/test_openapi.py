@@ -21,3 +21,13 @@ def test_every_error_code_is_listed():
     codes = re.findall(r'^X\(\w+, "(\w+)"', (ROOT / "base" / "errors.def").read_text(), re.M)
     listed = TEXT[TEXT.index("    ErrorCode:\n"):]
     assert re.findall(r"^        - (\w+)$", listed, re.M) == codes
+
+
+def test_every_post_with_json_takes_a_key():
+    posts = re.findall(r'\{"POST", +"([^"]+)", +ROUTE_\w+, +AUTH_\w+, +BODY_JSON', (ROOT / "routes" / "table.c").read_text())
+    assert len(posts) >= 20
+    for path in posts:
+        described = re.search(rf"^  {re.escape(path)}:\n((?:    .*\n|\n)*)", TEXT, re.M)[1]
+        post = described[described.index("    post:\n"):]
+        post = re.split(r"^    (?!post:)\S", post, maxsplit=1, flags=re.M)[0]
+        assert "#/components/parameters/idempotency_key" in post, path
