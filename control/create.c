@@ -155,7 +155,9 @@ static enum sg_code use_origin(struct control *c, struct create_spec *spec, cons
                                struct control_origin *o, struct sg_error *e)
 {
     struct control_origin next = {0};
-    enum sg_code rc = control_template_use(c, spec->template_name, gone, &next, e);
+    enum sg_code rc = spec->template_name
+                          ? control_template_use(c, spec->template_name, gone, &next, e)
+                          : control_checkpoint_use(c, spec->checkpoint_name, gone, spec->or_base, &next, e);
     control_origin_clear(o);
     *o = next;
     if (rc)

@@ -25,7 +25,7 @@ static const char *const provider[] = {
     "network_id", "network_policy", "failover_regions", "architecture", NULL};
 static const char provider_at[] = "/provider_options/vercel";
 /* Fields of the API that this build cannot honour: refused by name, so that no caller believes in them. */
-static const char *const not_built[] = {"request_rules", "checkpoint", NULL};
+static const char *const not_built[] = {"request_rules", NULL};
 
 static enum sg_code no_memory(struct sg_error *e)
 {

@@ -229,3 +229,26 @@ def test_create_from_a_template(api):
     finally:
         api.clean_up()
         api.ok("DELETE", f"/v1/templates/{template}", 204)
+
+
+def test_create_from_a_checkpoint_whose_snapshot_is_gone_E8(api, emulator):
+    """A clear error, or with on_missing the base; never a raw 410."""
+    checkpoint, first = "k-" + secrets.token_hex(6), api.sandbox()
+    api.put(first, "made", b"kept")
+    api.ok("POST", "/v1/checkpoints", 201, json={"name": checkpoint, "sandbox": first})
+    try:
+        box = api.create(checkpoint={"name": checkpoint})
+        assert box["checkpoint"] == checkpoint and api.file(box["name"], "made") == b"kept"
+        api.destroy(box["name"])
+        snapshot = api.ok("GET", f"/v1/checkpoints/{checkpoint}").json()["snapshot_id"]
+        Api(emulator, "prj_local").call("DELETE", f"/v2/sandboxes/snapshots/{snapshot}")
+        name = new_name()
+        refused = api.refused("POST", "/v1/sandboxes", 410, "checkpoint_gone",
+                              json={"name": name, "checkpoint": {"name": checkpoint}})
+        assert refused["outcome"] == "not_started"
+        based = api.create(name=name, checkpoint={"name": checkpoint, "on_missing": "base"})
+        assert api.call("GET", f"/v1/sandboxes/{name}/files/content", params={"path": "made"}).status_code == 404
+        assert based["created"] is True
+    finally:
+        api.clean_up()
+        api.call("DELETE", f"/v1/checkpoints/{checkpoint}")

@@ -161,7 +161,9 @@ static const struct refused {
     {"{\"nmae\":\"x\"}", SG_E_UNKNOWN_FIELD, "/nmae"},
     {"{\"timeoutMs\":5000}", SG_E_UNKNOWN_FIELD, "/timeoutMs"},
     {"{\"template\":\"t.t\"}", SG_E_INVALID_FIELD, "/template"},
-    {"{\"checkpoint\":{}}", SG_E_UNSUPPORTED, "/checkpoint"},
+    {"{\"checkpoint\":{\"name\":\"\"}}", SG_E_INVALID_FIELD, "/checkpoint/name"},
+    {"{\"checkpoint\":{},\"image\":\"x\"}", SG_E_INVALID_FIELD, "/checkpoint"},
+    {"{\"checkpoint\":{\"on_missing\":\"x\"}}", SG_E_INVALID_FIELD, "/checkpoint/on_missing"},
     {"{\"request_rules\":[]}", SG_E_UNSUPPORTED, "/request_rules"},
 };
 
