@@ -7,6 +7,7 @@
 #include "control/names.h"
 #include "control/origins.h"
 #include "control/record.h"
+#include "control/retention.h"
 #include "control/session_start.h"
 #include "control/settings.h"
 #include "control/tags.h"
@@ -292,11 +293,38 @@ static enum sg_code prepare(struct control *c, const struct control_create *k, s
     return rc;
 }
 
+static const json_t *snapshot_source(const struct create_spec *spec)
+{
+    return json_object_get(json_object_get(spec->upstream, "source"), "snapshotId");
+}
+
+/* A snapshot that the caller names by its id: from now on it is not evicted by the sandbox that it came from, nor swept. */
+static enum sg_code give_snapshot(struct control *c, const struct create_spec *spec, struct sg_error *e)
+{
+    const char *id = has_origin(spec) ? NULL : json_string_value(snapshot_source(spec));
+    enum sg_code rc = id ? control_snapshot_give(c, id, e) : SG_OK;
+    if (rc == SG_E_SNAPSHOT_NOT_FOUND)
+        rc = sg_fail(e, SG_E_SNAPSHOT_GONE, SG_NOT_STARTED, "there is no snapshot %s (any more)", id);
+    if (rc)
+        e->outcome = SG_NOT_STARTED;
+    return rc;
+}
+
+/* One that does not evict since it starts from a snapshot, and not because its caller wants that. */
+static void watch_retention(struct control *c, const struct create_spec *spec, const struct allocation *a)
+{
+    const json_t *stated = json_object_get(json_object_get(spec->asked, "snapshots"), "delete_evicted");
+    if (snapshot_source(spec) && !stated)
+        control_retention_watch(c, a->s.name, a->s.created_at);
+}
+
 /* One POST, or two where the first was refused for something that can be helped. */
 static enum sg_code allocate(struct control *c, struct create_spec *spec, struct allocation *a,
                              struct control_origin *o, struct sg_error *e)
 {
-    enum sg_code rc = allocation_make(c, a, spec->upstream, e);
+    enum sg_code rc = give_snapshot(c, spec, e);
+    if (!rc)
+        rc = allocation_make(c, a, spec->upstream, e);
     if (allocation_timeout_refused(e, rc) && !spec->timeout_stated &&
         json_integer_value(json_object_get(spec->upstream, "timeout")) > CREATE_TIMEOUT_SMALL_MS) {
         if (json_object_set_new(spec->upstream, "timeout", json_integer(CREATE_TIMEOUT_SMALL_MS)))
@@ -329,6 +357,8 @@ static enum sg_code transact(struct control *c, struct control_create *k, struct
         rc = allocation_find(c, a, e); /* an earlier run may have made it */
     if (!rc && !a->made)
         rc = allocate(c, spec, a, o, e);
+    if (!rc)
+        watch_retention(c, spec, a);
     return rc ? rc : settle(c, k, spec, a, e);
 }
 
