@@ -1,5 +1,6 @@
 #include "control/jobs.h"
 
+#include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/workers.h"
@@ -166,12 +167,22 @@ bool jobs_once(struct jobs *j, void (*fn)(void *arg), void *arg)
 
 void jobs_stop(struct jobs *j)
 {
+    jobs_stop_within(j, INT64_MAX, NULL, NULL);
+}
+
+void jobs_stop_within(struct jobs *j, int64_t patience_ms, void (*hurry)(void *arg), void *arg)
+{
+    int64_t began = sg_mono_ms();
     atomic_store(&j->stopping, true);
     for (struct job *job = j->list; job; job = job->next)
         sg_timer_stop(job->timer);
     while (workers_load(j->workers)) {
         uv_run(sg_loop_uv(j->loop), UV_RUN_NOWAIT); /* they wait for calls that the loop makes */
         (void)poll(NULL, 0, 1);
+        if (hurry && sg_mono_ms() - began >= patience_ms) {
+            hurry(arg);
+            hurry = NULL;
+        }
     }
     uv_run(sg_loop_uv(j->loop), UV_RUN_NOWAIT); /* their ends, and kicks that were posted */
 }

@@ -20,6 +20,8 @@ struct job;
 struct jobs *jobs_new(struct sg_loop *loop);
 /* No job begins any more; those that run are waited for while the loop goes on, so that their calls end. */
 void jobs_stop(struct jobs *j);
+/* The same; hurry(arg) once when they are not over after patience_ms: it makes what they wait for fail. */
+void jobs_stop_within(struct jobs *j, int64_t patience_ms, void (*hurry)(void *arg), void *arg);
 /* After jobs_stop. NULL is fine. */
 void jobs_free(struct jobs *j);
 /* True once jobs_stop was called: whoever works for long looks now and then.  Any thread. */

@@ -1,6 +1,7 @@
 #include "server/serve_lifecycle.h"
 
 #include "control/sweep.h"
+#include "control/jobs.h"
 #include "control/keepalive.h"
 #include "control/leases.h"
 #include "control/templates.h"
@@ -8,6 +9,8 @@
 #include "routes/ended.h"
 
 #include <string.h>
+
+enum { HURRY_MS = 5000 }; /* recurring work under way may take so long when the gateway stops */
 
 /* ---- control → the other rooms ---- */
 
@@ -62,11 +65,18 @@ bool lifecycle_start(struct gateway *gw, const struct config *c)
            templates_start(gw->control, c->prepare_silence_ms);
 }
 
+/* What is under way is remembered in the store: the next gateway goes on with it. */
+static void hurry(void *arg)
+{
+    const struct gateway *gw = arg;
+    vercel_client_hurry(gw->vercel);
+}
+
 void lifecycle_stop(struct gateway *gw)
 {
     if (!gw->control)
         return;
-    control_stop_jobs(gw->control);
+    jobs_stop_within(control_jobs(gw->control), HURRY_MS, hurry, gw);
     templates_stop(gw->control);
 }
 

@@ -189,9 +189,14 @@ void vercel_client_free(struct vercel_client *c)
 {
     if (!c)
         return;
+    vercel_client_hurry(c);
+    client_free(c);
+}
+
+void vercel_client_hurry(struct vercel_client *c)
+{
     c->closing = true;
     vercel_terminals_end(c);
     vercel_call_end_all(c);
     vercel_waits_end(c);
-    client_free(c);
 }

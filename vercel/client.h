@@ -66,6 +66,8 @@ SG_MUST_CHECK enum sg_code vercel_client_set_token(struct vercel_client *c, cons
                                                    int64_t expires_ms, struct sg_error *e);
 /* There is none to be had now: who waits for it fails with why. */
 void vercel_client_no_token(struct vercel_client *c, const struct sg_error *why);
+/* The first half of that: calls end and none begins any more, so that nobody waits for them; the client stays. */
+void vercel_client_hurry(struct vercel_client *c);
 const char *vercel_project_id(const struct vercel_client *c); /* NULL when not set */
 
 /* ---- the general call ---- */

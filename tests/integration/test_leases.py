@@ -227,6 +227,20 @@ def test_released_while_the_upstream_is_down_A11(shared, emulator):
     until_gone(api, name)
 
 
+def test_a_gateway_stops_while_the_upstream_hangs(shared, emulator):
+    """Nobody waits ten minutes for a stop that does not come; what is left is the next gateway's."""
+    gateway, api = shared()
+    name = api.sandbox()
+    emulator.fault({"delay_ms": 12000, "status": 503}, method="POST", path_regex="/stop$", times=1)
+    lease(api, name, 1000)
+    until(lambda: [e for e in emulator.journal() if e["path"].endswith("/stop") and e["status"] is None], "it is at it")
+    began = time.monotonic()
+    assert gateway.end() == 0
+    assert 4 < time.monotonic() - began < 10
+    gateway, api = shared()
+    until_gone(api, name)
+
+
 def test_other_gateway_takes_over_from_a_dead_one_C4(on_each, emulator):
     (first, one), (second, two) = on_each(), on_each()
     name = one.sandbox()
