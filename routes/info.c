@@ -1,6 +1,9 @@
 #include "routes/handlers.h"
 
 #include "control/create_spec.h"
+#include "control/keepalive.h"
+#include "control/leases.h"
+#include "control/prune.h"
 #include "control/fields.h"
 #include "control/steps.h"
 #include "control/tags.h"
@@ -71,9 +74,12 @@ void route_limits(struct exchange *ex)
                                  (json_int_t)TEMPLATE_TIMEOUT_MAX_MS, "log_bytes", TEMPLATE_LOG_MAX);
     json_t *keys = json_pack("{sisIsi}", "key_length", KEY_CHARS_MAX, "keep_ms",
                              (json_int_t)keys_keep_ms(ex->gw->keys), "answer_bytes", STORE_KEY_BODY_MAX);
+    json_t *lifecycle = json_pack("{sisIsIsi}", "lease_ttl_ms_min", LEASE_TTL_MIN_MS, "lease_ttl_ms_max",
+                                  (json_int_t)LEASE_TTL_MAX_MS, "keep_alive_max_ms_max",
+                                  (json_int_t)KEEPALIVE_MAX_MAX_MS, "prune_items", PRUNE_LIST_MAX);
     /* json_pack takes over what it is given, also when it fails */
     answer(ex, 200,
-           json_pack("{sIsisisosososo}", "json_body_bytes", (json_int_t)ex->gw->max_json_body, "wait_ms_max",
-                     SPEC_WAIT_MAX_MS, "path_bytes", SPEC_PATH_MAX, "sandbox", create, "process", process,
-                     "template", template, "idempotency", keys));
+           json_pack("{sIsisisososososo}", "json_body_bytes", (json_int_t)ex->gw->max_json_body,
+                     "wait_ms_max", SPEC_WAIT_MAX_MS, "path_bytes", SPEC_PATH_MAX, "sandbox", create,
+                     "process", process, "template", template, "idempotency", keys, "lifecycle", lifecycle));
 }
