@@ -139,10 +139,10 @@ enum sg_code control_own_snapshots(struct control *c, const char *name, struct o
             rc = no_memory(e);
     }
     if (!rc) {
-        for (size_t i = 0; i < f.n; i++)
+        for (size_t i = 0; out->items && i < f.n; i++)
             if (f.items[i].own)
                 out->items[out->n++] = f.items[i].snapshot;
-        if (out->n)
+        if (out->items && out->n)
             qsort(out->items, out->n, sizeof *out->items, newest_first);
         out->whole = f.whole;
     }

@@ -301,3 +301,62 @@ def test_a_guard_is_one_call_and_none_the_second_time_A6(api, emulator):
         with emulator.calls() as calls:
             capture(api, a, resume=True)
         assert sum(c[0] == "PATCH" for c in calls.seen()) == patches
+
+
+# ---- destroying under faults ----
+
+def test_a_destroy_whose_answer_is_lost_is_looked_at_and_not_sent_again(api, emulator, up):
+    a = api.sandbox(vcpus=1)
+    cycle(api, a)
+    emulator.fault({"lose_answer": True}, times=1, method="DELETE", path_regex=f"/sandboxes/{a}$")
+    with emulator.calls() as calls:
+        api.ok("DELETE", f"/v1/sandboxes/{a}", 204)
+    assert [c[0] for c in calls.seen()].count("DELETE") == 1, "the name may be another's by then"
+    assert snapshots(up) == [] and a not in up.names()
+    api.ok("DELETE", f"/v1/sandboxes/{a}", 204)
+
+
+def test_a_destroy_is_tried_again_where_the_upstream_failed(api, emulator, up):
+    a = api.sandbox(vcpus=1)
+    emulator.fault({"status": 500, "body": "{}"}, times=2, method="DELETE", path_regex=f"/sandboxes/{a}$")
+    api.ok("DELETE", f"/v1/sandboxes/{a}", 204)
+    assert a not in up.names()
+
+
+def test_a_destroy_that_cannot_be_says_so_P60(api, emulator, up):
+    a = api.sandbox(vcpus=1)
+    emulator.fault({"status": 503, "body": "{}"}, method="DELETE", path_regex=f"/sandboxes/{a}$")
+    with emulator.calls() as calls:
+        problem = api.refused("DELETE", f"/v1/sandboxes/{a}", 503, "upstream_unavailable")
+    assert [c[0] for c in calls.seen()].count("DELETE") <= 3 and problem["outcome"] == "unknown"
+    assert api.get(a)["status"] == "running"
+    emulator.clear_faults()
+    api.ok("DELETE", f"/v1/sandboxes/{a}", 204)
+
+
+def test_a_destroy_waits_out_a_stop(api, emulator, up):
+    """Somebody stops it at this moment: the delete comes after that."""
+    a = api.sandbox(vcpus=1)
+    emulator.fault({"status": 422, "body": "{\"error\":{\"code\":\"sandbox_stopping\",\"message\":\"x\"}}"}, times=1, method="DELETE",
+                   path_regex=f"/sandboxes/{a}$")
+    api.ok("DELETE", f"/v1/sandboxes/{a}", 204)
+    assert a not in up.names()
+
+
+def test_two_gateways_of_one_store_do_not_sweep_what_the_other_gave_away(own, up):
+    """What one gateway gives to somebody, the other one's sweep does not take."""
+    gateway, one = own(LIFECYCLE_SWEEP_MS=200, UPSTREAM_PROJECT_ID=up.project)
+    _, two = own(LIFECYCLE_SWEEP_MS=200, UPSTREAM_PROJECT_ID=up.project, STORE_STATE_FILE=gateway.tokens.parent / "state.db")
+    a = one.sandbox(vcpus=1)
+    capture(one, a, resume=True)
+    given = []
+    for _ in range(8):
+        last = cycle(one, a)
+        given.append((last, from_snapshot(two, last, persistent=False)))
+    for snapshot, _ in given:
+        assert usable(up, snapshot)
+    for _, name in given:
+        assert two.get(name)["status"] == "running"
+        two.destroy(name)
+    one.destroy(a)
+    assert all(usable(up, snapshot) for snapshot, _ in given), "their ids were given away"
