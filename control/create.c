@@ -224,6 +224,12 @@ static enum sg_code note(struct control *c, const struct create_spec *spec, stru
     return SG_OK;
 }
 
+/* Nobody will ever know of what is made. */
+static bool client_left(const struct control_create *k)
+{
+    return !k->nonce && k->gone && k->gone(k->gone_arg);
+}
+
 /* The last before it is kept: whoever is told of the sandbox is told for good. */
 static enum sg_code settle(struct control *c, struct control_create *k, const struct create_spec *spec,
                            struct allocation *a, struct sg_error *e)
@@ -242,7 +248,7 @@ static enum sg_code settle(struct control *c, struct control_create *k, const st
     }
     if (!rc && spec->lease_ms)
         rc = lease_seen(c, a->s.name, a->alloc, spec->lease_ms, e);
-    if (!rc && !k->nonce && k->gone && k->gone(k->gone_arg))
+    if (!rc && client_left(k))
         rc = sg_fail(e, SG_E_BAD_REQUEST, SG_FINISHED, "the client left");
     if (!rc)
         rc = allocation_keep(c, a, e);
@@ -381,8 +387,15 @@ static enum sg_code create(struct control *c, struct control_create *k, struct c
     if (rc == SG_E_SANDBOX_EXISTS)
         (void)snprintf(k->name, sizeof k->name, "%s", spec->name);
     k->blank = !spec->shared || (has_origin(spec) && !*o.snapshot_id);
-    if (!rc)
+    if (!rc) {
         rc = finish(c, k, spec, &a, &row, e);
+        if (!spec->get_if_exists && client_left(k)) { /* others were told of one that is to be got */
+            json_decref(k->record);
+            k->record = NULL;
+            rc = sg_fail(e, SG_E_BAD_REQUEST, SG_FINISHED, "the client left");
+            allocation_undo(c, &a, e);
+        }
+    }
     store_sandbox_clear(&row);
     control_origin_clear(&o);
     vercel_sandbox_clear(&a.s);

@@ -39,12 +39,12 @@ static bool make_name(const char *nonce, char out[CREATE_NAME_TEXT])
 {
     if (!nonce)
         return sg_random_id(out, "sb-", 20);
-    char text[128];
+    char text[128], hex[25];
     unsigned char hash[32];
     (void)snprintf(text, sizeof text, "name:%s", nonce);
     sg_sha256(text, strlen(text), hash);
-    memcpy(out, "sb-", 3);
-    sg_hex(out + 3, hash, 12);
+    sg_hex(hex, hash, (sizeof hex - 1) / 2);
+    (void)snprintf(out, CREATE_NAME_TEXT, "sb-%s", hex);
     return true;
 }
 

@@ -116,24 +116,15 @@ static int parse_evict(const json_t *v, struct fault_action *out, struct api_err
 
 static int parse_action(const json_t *a, struct fault_action *out, struct api_error *e)
 {
-    static const char *const members[] = {"status",
-                                          "body",
-                                          "content_type",
-                                          "headers",
-                                          "lose_answer",
-                                          "do_it",
-                                          "cut_after_bytes",
-                                          "cut_after_ms",
-                                          "delay_ms",
-                                          "html",
-                                          "malformed",
-                                          "drip_bytes",
-                                          "drip_ms",
-                                          "close_before",
-                                          "evict_snapshot",
-                                          "name_conflict",
-                                          "no_stdin_offsets",
-                                          NULL};
+    static const char *const members[] = {"status",           "body",
+                                          "content_type",     "headers",
+                                          "lose_answer",      "do_it",
+                                          "cut_after_bytes",  "cut_after_ms",
+                                          "delay_ms",         "html",
+                                          "malformed",        "drip_bytes",
+                                          "drip_ms",          "close_before",
+                                          "evict_snapshot",   "name_conflict",
+                                          "no_stdin_offsets", NULL};
     int64_t status, html, conflict;
     if (only(a, "action", members, e) || get_int(a, "status", 0, &status, e) ||
         get_int(a, "html", 0, &html, e) || get_int(a, "cut_after_bytes", -1, &out->cut_after_bytes, e) ||

@@ -260,6 +260,19 @@ def test_the_client_leaves_A11plus(world, variant):
         nothing_left(world)
 
 
+def test_the_client_leaves_during_init_A11plus(world):
+    began = "c-" + secrets.token_hex(6)
+    body = {"name": began, "init": [{"shell": "touch began; sleep 2"}]}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        session = requests.Session()
+        asking = pool.submit(session.post, world.api.url + "/v1/sandboxes", json=body, timeout=1,
+                             headers={"Authorization": "Bearer " + world.gateway.token})
+        assert isinstance(asking.exception(), requests.exceptions.ReadTimeout)
+    session.close()
+    assert world.names() == [began], "init runs"
+    nothing_left(world)
+
+
 # ---- many at once ----
 
 def test_twenty_at_once_are_one_P56(world):
