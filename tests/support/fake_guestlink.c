@@ -771,17 +771,28 @@ static void on_tick(void *arg)
     (void)arg;
 }
 
+static void turn(struct fake *f, struct sg_timer *tick)
+{
+    /* A timer that brings what is awaited runs before the loop goes to sleep. */
+    sg_timer_start(tick, 5);
+    (void)uv_run(sg_loop_uv(f->loop), UV_RUN_ONCE);
+}
+
 bool fake_until(struct fake *f, const bool *flag)
 {
     struct sg_timer *tick = sg_timer_new(f->loop, on_tick, NULL);
     int64_t end = sg_mono_ms() + 20000;
-    while (!*flag && sg_mono_ms() < end) {
-        /* A timer that brings the end runs before the loop goes to sleep: it never sleeps long. */
-        sg_timer_start(tick, 5);
-        (void)uv_run(sg_loop_uv(f->loop), UV_RUN_ONCE);
-    }
+    while (!*flag && sg_mono_ms() < end)
+        turn(f, tick);
     sg_timer_free(tick);
     return *flag;
+}
+
+void fake_turn(struct fake *f)
+{
+    struct sg_timer *tick = sg_timer_new(f->loop, on_tick, NULL);
+    turn(f, tick);
+    sg_timer_free(tick);
 }
 
 void fake_turns(struct fake *f, int n)

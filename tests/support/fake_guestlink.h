@@ -100,6 +100,8 @@ int fake_total(const struct fake *f);
 
 /* Turns the loop until *flag or 20 s are over; false then. */
 bool fake_until(struct fake *f, const bool *flag);
+/* One turn of the loop, for a condition that a timer may bring, too: it never sleeps long. */
+void fake_turn(struct fake *f);
 void fake_turns(struct fake *f, int n);
 
 #endif

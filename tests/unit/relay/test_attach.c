@@ -209,7 +209,7 @@ static void test_exact(void **state)
             begin(&c, p, false);
             uint64_t stop = attached < 5 ? c.pos[0] + fake_random(&fake, 60000) : UINT64_MAX;
             while (!c.closed && c.pos[0] < stop)
-                (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+                fake_turn(&fake);
             assert_false(c.wrong);
             assert_false(c.error);
             assert_true(c.queued_max <= ATTACH_QUEUE_HIGH + 2 * (size_t)SG_B64_LEN(ATTACH_FRAME_MAX));
@@ -247,7 +247,7 @@ static void test_silent(void **state)
         struct client c = {.pos = {2, 0}};
         begin(&c, p, false);
         while (!c.hello || c.pos[0] < 4)
-            (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+            fake_turn(&fake);
         const char *state_name = NULL, *session = NULL, *sandbox = NULL, *id = NULL;
         json_int_t oldest, next, end_at, accepted;
         int open;
@@ -308,7 +308,7 @@ static void test_coalesced(void **state)
     struct client c = {0};
     begin(&c, p, false);
     while (c.pos[0] < p->total[0])
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     assert_in_range(c.frames, 9, 20); /* hello, 500000 / 65536, and the pieces around pauses */
     end(&c);
 }
@@ -427,7 +427,7 @@ static void test_client_messages(void **state)
         struct client c = {.json = cases[i].json};
         begin(&c, p, false);
         while (!c.hello)
-            (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+            fake_turn(&fake);
         if (cases[i].text)
             say(&c, cases[i].text);
         else
@@ -464,7 +464,7 @@ static void test_talks_before_the_hello(void **state)
         assert_int_equal(c.frames, 0);
         assert_int_equal(c.closed ? c.code : 0, n < 5 ? 0 : 1002);
         while (n < 5 && !c.hello)
-            (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+            fake_turn(&fake);
         assert_int_equal(c.frames, n < 5 ? 1 + n : 0);
         assert_int_equal(c.error, n < 5);
         end(&c);
@@ -503,7 +503,7 @@ static void test_talks_without_reading(void **state)
     struct client c = {.never_reads = true};
     begin(&c, p, false);
     while (!c.hello)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     for (int i = 0; i < 100000 && !c.closed; i++)
         say(&c, "{\"type\":\"resize\"}");
     assert_int_equal(c.code, 4008);
@@ -522,7 +522,7 @@ static void test_keepalive(void **state)
     struct client c = {0};
     begin(&c, p, true);
     while (c.keepalives < 3)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     assert_int_equal(c.pos[0], 0);
     end(&c);
 }

@@ -483,7 +483,7 @@ static void test_linger(void **state)
     leave(&a);
     assert_in_range(rings(), 1, 32768);
     while (rings())
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     memset(&a, 0, sizeof a);
     come(&a, p, NULL);
     assert_true(fake_until(&fake, &a.ended));
@@ -598,7 +598,7 @@ static void short_quiet(void)
 static void until_watched(int n)
 {
     while (fake.watching != n || fake.live != 1)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
 }
 
 /* Many quiet processes cost one upstream stream; what one of them says then arrives, and its end. */
@@ -624,7 +624,7 @@ static void test_quiet_together(void **state)
     p[3]->written[1] = 5; /* a byte of one: it follows again, the others stay */
     fake_wake(&fake);
     while (c[3].pos[1] < 5)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     assert_int_equal(fake.calls[V_FOLLOW], follows + 1);
     for (int i = 0; i < 7; i++)
         p[i]->hold = false;
@@ -637,7 +637,7 @@ static void test_quiet_together(void **state)
         leave(&c[i]);
     }
     while (fake.live)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
 }
 
 /* Whatever becomes of the watch calls, nothing is missed. */
@@ -757,7 +757,7 @@ static void test_unattended(void **state)
     }
     come(&second, p[0], &attending);
     while (fake.watching != 1) /* the other one */
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     leave(&c[0]);
     int64_t end = sg_mono_ms() + 100; /* many times the linger */
     while (sg_mono_ms() < end)
@@ -767,7 +767,7 @@ static void test_unattended(void **state)
     leave(&second);
     leave(&c[1]);
     while (fake.live)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     assert_int_equal(fake.abandoned, 1);
 }
 
@@ -804,7 +804,7 @@ static void test_started_by_its_reader(void **state)
         leave(&again);
         fake.faults = (struct fake_faults){0};
         while (fake.live || rings())
-            (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+            fake_turn(&fake);
         fixture_forget(p);
     }
 }

@@ -171,7 +171,7 @@ static void test_silent_process(void **state)
     struct reader r = {0};
     begin(&r, p, NULL);
     while (fake.calls[V_FOLLOW] < 20)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     assert_false(r.ended);
     p->hold = false;
     fake.faults.cut = 0;
@@ -279,7 +279,7 @@ static void test_long_pause(void **state)
     struct reader r = {.pause_permille = 1000, .never_resume = true};
     begin(&r, p, NULL);
     while (!fake.cancelled)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     fake_turns(&fake, 3);
     assert_int_equal(fake.live, 0);
     uint64_t at = r.pos[0] + r.pos[1];
@@ -304,7 +304,7 @@ static void test_close_anywhere(void **state)
             assert_true(fake_until(&fake, &r.ended));
         } else {
             while (where == 0 ? !r.hellos : !r.pos[0] && !r.pos[1])
-                (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+                fake_turn(&fake);
             uint64_t at = r.pos[0] + r.pos[1];
             fake_turns(&fake, 20);
             assert_int_equal(r.pos[0] + r.pos[1], at);

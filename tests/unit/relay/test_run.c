@@ -229,7 +229,7 @@ static void test_cancel_before_hello(void **state)
     run_cancel(begin(&r, "p1", 10000, 1000));
     bool started = false;
     while (!started) {
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
         started = p->starts == 1 && fake.live == 0;
     }
     assert_int_equal(r.times, 0);
@@ -243,7 +243,7 @@ static void test_cancel_later(void **state)
     struct result r = {0};
     struct run *run = begin(&r, "p1", 10000, 1000);
     while (!p->starts)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     run_cancel(run);
     fake_turns(&fake, 4);
     assert_int_equal(fake.live, 0);
@@ -274,7 +274,7 @@ static void test_drained(void **state)
     struct result r = {0};
     begin(&r, "p1", 100000, 0);
     while (!p->starts)
-        (void)uv_run(sg_loop_uv(loop), UV_RUN_ONCE);
+        fake_turn(&fake);
     relay_free(relay);
     relay = NULL;
     assert_int_equal(r.times, 1);

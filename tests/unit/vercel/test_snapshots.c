@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,13 +32,18 @@ struct play {
     bool cut;        /* no answer: the connection is reset once the request was read */
 };
 
+static pthread_mutex_t seen_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* a second attempt has a connection of its own */
+
 static void play(struct raw_conn *c, int n, void *arg)
 {
     struct play *p = arg;
     struct raw_request r;
     (void)n;
     while (raw_read(c, &r)) {
+        pthread_mutex_lock(&seen_lock);
         snprintf(p->seen, sizeof p->seen, "%s %s %s", r.method, r.target, r.body);
+        pthread_mutex_unlock(&seen_lock);
         if (p->cut) {
             raw_reset(c);
             return;
