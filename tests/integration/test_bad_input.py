@@ -127,8 +127,8 @@ def test_upstream_errors_become_typed_C10(own_gateway, emulator):
     for fault, status, code, reason in (
             ({"status": 401}, 502, "upstream_auth", "UnknownError"),
             ({"status": 402}, 403, "plan_limit", "PermissionDenied"),
-            ({"status": 429, "headers": {"Retry-After": "60"}}, 429, "upstream_rate_limited", "RateLimited"),
-            ({"status": 503}, 503, "upstream_unavailable", "UnavailableError")):
+            ({"status": 503}, 503, "upstream_unavailable", "UnavailableError"),
+            ({"status": 429, "headers": {"Retry-After": "60"}}, 429, "upstream_rate_limited", "RateLimited")):
         emulator.fault(fault, path_regex="/sandboxes$", method="POST")
         refused = api.refused("POST", "/v1/sandboxes", status, code, json={"name": "c10"})
         assert refused["reason"] == reason and refused["upstream"]["status"] == fault["status"]
