@@ -302,10 +302,10 @@ def test_applied_to_a_sandbox_C5(templates, api, box):
     ("allocating a builder", "POST", "/v4/sandboxes$"), ("step 1", "POST", "/cmd$"), ("capturing", "POST", "/snapshot$"),
     ("ready", "DELETE", "/sandboxes/template-"),
 ])
-def test_killed_in_each_phase(own, database, emulator, phase, method, path):
+def test_killed_in_each_phase(own, emulator, phase, method, path):
     """While its call is under way, which the upstream then does all the same: another one prepares, nothing is left."""
-    first, api = own(store=database, LIFECYCLE_PREPARE_SILENCE_MS=1500)
-    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, store=database)
+    first, api = own(LIFECYCLE_PREPARE_SILENCE_MS=1500)
+    _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, STORE_STATE_FILE=first.tokens.parent / "state.db")
     t = Templates(api, emulator)
     name = t.put(steps=[{"shell": "true"}], inputs=unique())
     first_of_its_kind = 2 if phase == "step 1" else 1  # the first command is the base check
@@ -327,8 +327,7 @@ def test_another_gateway_takes_over_when_one_dies(own, database, emulator):
     first, api = own(store=database, LIFECYCLE_PREPARE_SILENCE_MS=1500)
     _, other = own(LIFECYCLE_PREPARE_SILENCE_MS=1500, store=database)
     t = Templates(api, emulator)
-    gate = "/vercel/sandbox/go"
-    name = t.put(steps=[{"shell": f"echo begun; [ -e {gate} ] || sleep 3"}], inputs=unique())
+    name = t.put(steps=[{"shell": "echo begun; sleep 1.5"}], inputs=unique())
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         lost = pool.submit(t.prepare, name, Client(first))
         until(lambda: "begun" in t.log(name), "the step runs")
@@ -365,7 +364,7 @@ def test_a_gateway_that_is_stopped_hands_it_over(own, database, emulator):
     first, api = own(store=database, SERVER_DRAIN_TIMEOUT_MS=500)
     _, other = own(store=database)
     t = Templates(api, emulator)
-    name = t.put(steps=[{"shell": "echo begun; sleep 4"}], inputs=unique())
+    name = t.put(steps=[{"shell": "echo begun; sleep 1.5"}], inputs=unique())
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         pool.submit(t.prepare, name, Client(first))
         until(lambda: "begun" in t.log(name), "the step runs")
@@ -455,3 +454,87 @@ def test_applied_once_with_a_key(templates, api, box):
     for _ in range(3):
         api.ok("POST", f"/v1/sandboxes/{box}/apply-template", json={"template": name}, headers=key)
     assert api.file(box, "times") == b"x\n"
+
+
+# ---- creating from them ----
+
+def test_twenty_creates_from_an_unprepared_template_C5(templates, api, emulator):
+    name = templates.put(steps=[{"shell": "sleep 1; echo x >> /vercel/sandbox/count"}], inputs=unique())
+    boxes = ["t-" + secrets.token_hex(8) for _ in range(20)]
+    api.made += boxes
+    with emulator.calls() as calls, concurrent.futures.ThreadPoolExecutor(20) as pool:
+        made = list(pool.map(lambda box: Client(api).create(name=box, template=name, vcpus=1), boxes))
+    assert len(templates.creates(calls.entries)) == 21, "one builder"
+    snapshot = templates.get(name)["snapshot_id"]
+    assert {m["name"] for m in made} == set(boxes)
+    assert api.file(boxes[7], "count") == b"x\n"
+    with emulator.calls() as calls:
+        api.create(template=name)
+    assert [c for c in calls.seen() if c[0] == "POST"] == [("POST", "sandboxes")], "prepared: one call"
+    api.clean_up()
+    templates.nothing_left(snapshot)
+
+
+def test_create_when_the_snapshot_was_evicted_behind_our_back_E8(templates, api, emulator):
+    name = templates.put(steps=SHORT, inputs=unique())
+    first = templates.ready(name)["snapshot_id"]
+    templates.up.call("DELETE", f"/v2/sandboxes/snapshots/{first}")
+    boxes = ["t-" + secrets.token_hex(8) for _ in range(5)]
+    api.made += boxes
+    with emulator.calls() as calls, concurrent.futures.ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda box: Client(api).create(name=box, template=name, vcpus=1), boxes))
+    builders = [e for e in templates.creates(calls.entries) if e["status"] < 300]
+    assert len(builders) == 6, "one rebuild for five"
+    second = templates.get(name)["snapshot_id"]
+    assert second != first and api.file(boxes[0], "done") == b"done\n"
+    api.clean_up()
+    templates.nothing_left(second)
+
+
+def test_create_from_what_fails_makes_nothing(templates, api):
+    name = templates.put(steps=[{"shell": "exit 9"}], inputs=unique())
+    refused = api.refused("POST", "/v1/sandboxes", 422, "template_failed", json={"template": name})
+    assert refused["outcome"] == "not_started" and "exit code 9" in refused["detail"]
+    api.refused("POST", "/v1/sandboxes", 404, "template_not_found", json={"template": "no-such"})
+    templates.nothing_left()
+
+
+def test_create_from_nothing_to_prepare_is_a_plain_create(templates, api, emulator):
+    name = templates.put(**{"from": {"runtime": "node24"}})
+    with emulator.calls() as calls:
+        record = api.create(template=name)
+    assert [c[0] for c in calls.seen()].count("POST") == 1 and record["status"] == "running"
+
+
+def test_the_policy_comes_after_the_preparation_A10(own_emulator, own_gateway):
+    """The builder may reach everything; the sandbox that is made from it is as it was asked for."""
+    up = own_emulator("--policy=record-only")
+    api = Client(own_gateway(url=up.emulator.url, token=up.emulator.token))
+    up.project = "prj_local"
+    name = "tpl-" + secrets.token_hex(6)
+    api.ok("PUT", f"/v1/templates/{name}", 201, json={"steps": [{"shell": "sleep 1"}]})
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        made = pool.submit(Client(api).create, template=name, network_policy="deny-all")
+        builder = until(lambda: next((n for n in up.names() if n.startswith("template-")), None), "the builder is there")
+        seen = up.call("GET", f"/v2/sandboxes/{builder}")
+        box = made.result()["name"]
+    assert policy(seen) == "allow-all"
+    assert policy(up.call("GET", f"/v2/sandboxes/{box}")) == "deny-all"
+    api.destroy(box)
+
+
+def policy(answer):
+    p = answer["session"].get("networkPolicy") or answer["sandbox"].get("networkPolicy")
+    return p if isinstance(p, str) else p["mode"]
+
+
+def test_deleting_the_template_keeps_its_sandboxes(templates, api):
+    name = templates.put(steps=SHORT, inputs=unique())
+    box = api.sandbox(template=name)
+    snapshot = templates.get(name)["snapshot_id"]
+    api.ok("DELETE", f"/v1/templates/{name}", 204)
+    assert api.file(box, "done") == b"done\n"
+    api.stop(box)
+    until(lambda: api.get(box)["status"] == "stopped", "it stopped")
+    assert api.resume(box)["status"] == "running" and api.file(box, "done") == b"done\n"
+    assert isinstance(snapshot, str)
