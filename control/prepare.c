@@ -143,7 +143,7 @@ static enum sg_code finish(struct prepare *p, enum sg_code rc, struct sg_error *
         if (!rc)
             prepare_say(p, "ready");
         prepare_flush(p);
-        enum sg_code noted = prepare_note_end(p, old, &held, &own);
+        enum sg_code noted = prepare_note_end(p, builder, alloc, old, &held, &own);
         if (!noted && !held)
             noted = sg_fail(&own, SG_E_UPSTREAM_CONFLICT, SG_NOT_STARTED,
                             "another gateway took the preparation over");

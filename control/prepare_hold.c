@@ -2,6 +2,7 @@
 #include "control/prepare_impl.h"
 
 #include "base/clock.h"
+#include "store/cleanups.h"
 #include "store/retention.h"
 
 #include <stdarg.h>
@@ -9,7 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_ONCE_MAX = 64, FLUSH_MS = 300, FLUSH_BYTES = 16 * 1024 };
+enum {
+    AT_ONCE_MAX = 64,
+    FLUSH_MS = 300,
+    FLUSH_BYTES = 16 * 1024,
+    LEFT_MS = 10 * 1000, /* within which a builder is deleted by whoever prepared in it */
+};
 
 struct prepares *prepares_new(struct control *c, int64_t hold_ms)
 {
@@ -43,7 +49,8 @@ struct call {
     const char *fingerprint, *attempt;
     int64_t hold_ms;
     struct store_prep *row;
-    const char *old_snapshot; /* taken away with the end; NULL: none */
+    const char *old_snapshot;    /* taken away with the end; NULL: none */
+    const char *builder, *alloc; /* likewise, should the gateway die before it does so itself */
     bool held;
     const void *data;
     size_t len;
@@ -69,6 +76,12 @@ static enum sg_code end_fn(struct store_db *db, void *arg, struct sg_error *e)
     if (!rc && k->held && *k->row->snapshot_id)
         rc = store_snapshot_name_put(db, k->c->upstream, k->row->snapshot_id, SNAPSHOT_BY_TEMPLATE,
                                      k->row->fingerprint, e);
+    if (!rc && k->held && *k->builder) {
+        struct store_cleanup left = {.kind = CLEANUP_SANDBOX, .why = "the builder of a template"};
+        (void)snprintf(left.target, sizeof left.target, "%s", k->builder);
+        (void)snprintf(left.alloc, sizeof left.alloc, "%s", k->alloc);
+        rc = store_cleanup_put(db, k->c->upstream, &left, LEFT_MS, LEFT_MS, e);
+    }
     if (rc || !k->held || !k->old_snapshot)
         return rc;
     return prepare_release(db, k->c->upstream, k->old_snapshot, k->row->fingerprint, e);
@@ -114,9 +127,10 @@ enum sg_code prepare_note_builder(struct prepare *p, bool *held, struct sg_error
     return rc;
 }
 
-enum sg_code prepare_note_end(struct prepare *p, const char *old_snapshot, bool *held, struct sg_error *e)
+enum sg_code prepare_note_end(struct prepare *p, const char *builder, const char *alloc,
+                              const char *old_snapshot, bool *held, struct sg_error *e)
 {
-    struct call k = {.row = &p->row, .old_snapshot = old_snapshot};
+    struct call k = {.row = &p->row, .builder = builder, .alloc = alloc, .old_snapshot = old_snapshot};
     enum sg_code rc = in_store(p, STORE_DURABLE, end_fn, &k, e);
     *held = k.held;
     return rc;
@@ -238,6 +252,7 @@ void prepare_say(struct prepare *p, const char *fmt, ...)
     prepare_output(p, 0, "[sandgate] ", 11);
     prepare_output(p, 0, line, strlen(line));
     prepare_output(p, 0, "\n", 1);
+    prepare_flush(p); /* where it stands is known to whoever takes over, and reads it */
 }
 
 /* What the steps of this preparation are told by: output begins a line where it is the gateway's. */

@@ -38,9 +38,9 @@ void prepare_take_off(struct prepare *p);
 /* Between two things that are done: may the next one begin? */
 SG_MUST_CHECK enum sg_code prepare_go_on(struct prepare *p, struct sg_error *e);
 SG_MUST_CHECK enum sg_code prepare_note_builder(struct prepare *p, bool *held, struct sg_error *e);
-/* p->row, as READY or FAILED; old_snapshot (may be NULL) is no longer needed then. */
-SG_MUST_CHECK enum sg_code prepare_note_end(struct prepare *p, const char *old_snapshot, bool *held,
-                                            struct sg_error *e);
+/* p->row, as READY or FAILED; old_snapshot (may be NULL) is no longer needed then, nor the builder ("": none). */
+SG_MUST_CHECK enum sg_code prepare_note_end(struct prepare *p, const char *builder, const char *alloc,
+                                            const char *old_snapshot, bool *held, struct sg_error *e);
 SG_MUST_CHECK enum sg_code prepare_note_leave(struct prepare *p, struct sg_error *e);
 void prepare_say(struct prepare *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 step_output_fn prepare_output, prepare_output_inside;
