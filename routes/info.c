@@ -1,10 +1,10 @@
 #include "routes/handlers.h"
 
 #include "control/create_spec.h"
+#include "control/fields.h"
 #include "control/keepalive.h"
 #include "control/leases.h"
 #include "control/prune.h"
-#include "control/fields.h"
 #include "control/steps.h"
 #include "control/tags.h"
 #include "control/template_spec.h"
