@@ -131,7 +131,7 @@ static json_t *record(const struct row *r, const struct template_spec *spec)
 
 static enum sg_code tell(const struct row *r, json_t **out, struct sg_error *e)
 {
-    struct template_spec spec;
+    struct template_spec spec = {0};
     enum sg_code rc = parse(r, &spec, e);
     if (rc)
         return rc;
