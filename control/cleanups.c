@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "control/control.h"
+#include "control/settings.h"
 #include "control/tags.h"
 #include "store/locks.h"
 #include "store/store.h"
@@ -191,6 +192,8 @@ static enum sg_code destroy(struct control *c, const struct store_cleanup *row, 
     }
     enum sg_code rc = control_destroy_if(c, &d, e);
     *found = d.found;
+    if (!rc && !d.found) /* of one that never came to be nobody else forgets it */
+        settings_forget(c, row->alloc);
     if (!rc && d.found && c->cleanups && c->cleanups->destroyed)
         c->cleanups->destroyed(c->cleanups->arg, d.name, d.session_id);
     return rc;

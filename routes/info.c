@@ -48,10 +48,11 @@ void route_version(struct exchange *ex)
 
 void route_limits(struct exchange *ex)
 {
-    json_t *create = json_pack("{sisisisisisIsI}", "name_length", CREATE_NAME_MAX, "ports", FIELD_PORTS_MAX,
-                               "tags", CONTROL_TAGS_MAX, "tag_value_characters", CONTROL_TAG_VALUE_MAX,
-                               "vcpus", FIELD_VCPUS_MAX, "timeout_ms_min", (json_int_t)FIELD_TIMEOUT_MIN_MS,
-                               "timeout_ms_max", (json_int_t)FIELD_TIMEOUT_MAX_MS);
+    json_t *create =
+        json_pack("{sisisisisisIsIsisi}", "name_length", CREATE_NAME_MAX, "ports", FIELD_PORTS_MAX, "tags",
+                  CONTROL_TAGS_MAX, "tag_value_characters", CONTROL_TAG_VALUE_MAX, "vcpus", FIELD_VCPUS_MAX,
+                  "timeout_ms_min", (json_int_t)FIELD_TIMEOUT_MIN_MS, "timeout_ms_max",
+                  (json_int_t)FIELD_TIMEOUT_MAX_MS, "mounts", FIELD_MOUNTS_MAX, "init_steps", STEPS_MAX);
     json_t *process =
         json_pack("{sisisisIsIsIsisisI}", "id_length", SG_WIRE_ID_MAX, "arguments", SPEC_ARGS_MAX,
                   "argument_bytes", SPEC_ARG_MAX, "timeout_ms_max", (json_int_t)SPEC_TIMEOUT_MAX_MS,

@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from client import Client
+from databases import Sqlite
 from emulator_api import Api
 from harness import until
 
@@ -42,8 +43,8 @@ VARIANTS = ["named", "unnamed", "taken", "get", "get_taken", "keyed", "keyed_unn
 class World:
     """A gateway of this test alone, in a project of its own; its store outlives it."""
 
-    def __init__(self, own, emulator, tmp_path):
-        self.emulator, self.own, self.store = emulator, own, tmp_path / "shared.db"
+    def __init__(self, own, emulator, store):
+        self.emulator, self.own, self.store = emulator, own, store
         self.project = "prj_" + secrets.token_hex(6)
         self.behind = Api(emulator, self.project)
         self.gateway = None
@@ -55,7 +56,7 @@ class World:
         settings = {"AUTH_TOKENS_FILE": before.tokens} if before else {}
         self.gateway, self.api = self.own(
             UPSTREAM_PROJECT_ID=self.project, UPSTREAM_CREATE_TIMEOUT_MS=CREATE_MS, UPSTREAM_TIMEOUT_MS=3000,
-            UPSTREAM_RETRY_BUDGET_MS=1000, STORE_KEY_SILENCE_MS=1500, STORE_BUSY_MS=1000, STORE_STATE_FILE=self.store, **settings)
+            UPSTREAM_RETRY_BUDGET_MS=1000, STORE_KEY_SILENCE_MS=1500, STORE_BUSY_MS=1000, store=self.store, **settings)
         if before:
             self.gateway.tokens, self.gateway.token = before.tokens, before.token
             self.api = Client(self.gateway)
@@ -77,7 +78,7 @@ class World:
 
     def lock_store(self):
         """As another process that does not let go of the database."""
-        lock = sqlite3.connect(self.store, isolation_level=None)
+        lock = sqlite3.connect(self.store.path, isolation_level=None)
         lock.execute("BEGIN EXCLUSIVE")
         return lock
 
@@ -88,12 +89,27 @@ class World:
         return self.behind.call("GET", f"/v2/sandboxes/{name}")["sandbox"].get("tags", {})
 
 
-@pytest.fixture
-def world(own, emulator, tmp_path):
-    w = World(own, emulator, tmp_path)
+def worlds(own, emulator, store):
+    """A world; in the end the store knows of those that are there, and of no others, and nobody holds a name."""
+    w = World(own, emulator, store)
     yield w
     emulator.clear_faults()
+    ours = sorted(name for name in w.names() if w.tags(name))
+    until(lambda: sorted(r["sandbox"] for r in store.rows("SELECT sandbox FROM sandboxes")) == ours,
+          f"the store knows of {ours} and of no others")
+    until(lambda: store.rows("SELECT name FROM locks") == [], "no name is held")
     w.behind.clean_up()
+
+
+@pytest.fixture
+def world(own, emulator, tmp_path):
+    yield from worlds(own, emulator, Sqlite(tmp_path / "database"))
+
+
+@pytest.fixture
+def on_each(own, emulator, database):
+    """The same on SQLite and on PostgreSQL."""
+    yield from worlds(own, emulator, database)
 
 
 def ask(variant, world):
@@ -206,6 +222,15 @@ def test_the_upstream_is_down_when_it_is_looked_for_A11(world, variant):
 @pytest.mark.parametrize("variant,delay_ms", [("named", 700), ("unnamed", 0), ("taken", 700), ("get", 0), ("keyed", 700),
                                               ("keyed_unnamed", 0)])
 def test_the_gateway_is_killed_after_the_POST_A11(world, variant, delay_ms):
+    killed_after_the_POST(world, variant, delay_ms)
+
+
+@pytest.mark.parametrize("variant", ["unnamed", "keyed_unnamed"])
+def test_the_gateway_is_killed_after_the_POST_on_each_A11(on_each, variant):
+    killed_after_the_POST(on_each, variant, 700)
+
+
+def killed_after_the_POST(world, variant, delay_ms):
     """What nobody was told of goes; what was asked for with a key is there for who asks again (C2, P57)."""
     request = ask(variant, world)
     before = world.names()
@@ -275,7 +300,8 @@ def test_the_client_leaves_during_init_A11plus(world):
 
 # ---- many at once ----
 
-def test_twenty_at_once_are_one_P56(world):
+def test_twenty_at_once_are_one_P56(on_each):
+    world = on_each
     name = "c-" + secrets.token_hex(6)
     with world.emulator.calls() as calls, concurrent.futures.ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda _: Client(world.gateway).call("POST", "/v1/sandboxes", json={"name": name}), range(20)))
@@ -285,9 +311,10 @@ def test_twenty_at_once_are_one_P56(world):
     assert len(world.made(calls)) == 1 and world.names() == [name]
 
 
-def test_two_gateways_and_lost_answers_make_one_E3_P56(world, own):
-    """Get-or-create through two gateways on one store, and every second answer of the upstream is lost."""
-    other = own(UPSTREAM_PROJECT_ID=world.project, STORE_STATE_FILE=world.store)[0]
+def test_two_gateways_and_lost_answers_make_one_E3_P56(on_each, own):
+    """Get-or-create through two gateways on one store, and the first answer of the upstream is lost."""
+    world = on_each
+    other = own(UPSTREAM_PROJECT_ID=world.project, store=world.store)[0]
     name = "c-" + secrets.token_hex(6)
     world.emulator.fault({"lose_answer": True}, method="POST", path_regex="/sandboxes$", times=1)
     body = {"name": name, "if_exists": "get"}
@@ -314,7 +341,7 @@ def test_always_503_is_asked_once_P60(world):
 def test_without_a_store_what_needs_none_is_created(own, emulator, tmp_path):
     """The store is a file in a directory that became none: a plain create works, one that has to be remembered is refused
     before anything is sent."""
-    world = World(own, emulator, tmp_path)
+    world = World(own, emulator, Sqlite(tmp_path / "database"))
     lock = world.lock_store()
     try:
         with emulator.calls() as calls:
