@@ -149,7 +149,7 @@ def test_set_back_to_an_older_snapshot_B3(sweeper, up):
     a = sweeper.sandbox(vcpus=1)
     capture(sweeper, a, resume=True)
     old = cycle(sweeper, a)
-    up.call("PATCH", f"/v2/sandboxes/{a}", {"keepLastSnapshots": {"count": 3, "deleteEvicted": False}})
+    up.call("PATCH", f"/v2/sandboxes/{a}", {"keepLastSnapshots": {"count": 10, "deleteEvicted": False}})
     kept = [old] + [cycle(sweeper, a) for _ in range(2)]
     sweeper.stop(a)
     up.call("PATCH", f"/v2/sandboxes/{a}", {"currentSnapshotId": old, "keepLastSnapshots": {"count": 1, "deleteEvicted": False}})
