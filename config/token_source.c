@@ -17,8 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum { PATH_TEXT = 4200 };
 
 enum config_token_kind config_token_source(const struct config *c)

@@ -169,12 +169,13 @@ static void explain(struct vercel_call *call, CURL *h, CURLcode result, struct s
     }
 }
 
-/* What a failed attempt says of the upstream's health.  An error about one session's streams or files says nothing of the
- * whole. */
+/* What a failed attempt says of the upstream's health: a failed control call, and one of any kind that could not even connect.
+ * What befalls one session's streams or files says nothing of the whole. */
 static void hear(struct vercel_call *call, CURLcode result)
 {
     bool ours = call->stop == STOP_SOURCE || result == CURLE_OUT_OF_MEMORY;
-    if (call->status ? call->status >= 500 && call->job.class == VT_CONTROL : !ours)
+    bool control = call->job.class == VT_CONTROL;
+    if (call->status ? call->status >= 500 && control : !ours && (control || !call->sent))
         call_heard(call, false);
     else
         call_admit_leave(call);

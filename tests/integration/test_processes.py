@@ -99,7 +99,8 @@ def test_cancel_kills_after_the_grace_S1_A13(api, box):
 
 
 def test_cancel_reaches_root(api, box):
-    pid = api.start(box, shell="trap '' TERM; sleep 4724", user="root")
+    pid = api.start(box, shell="trap '' TERM; echo ready; sleep 4724", user="root")
+    until(lambda: api.output(box, pid).content == b"ready\n", "it takes no TERM")
     api.ok("POST", path(box, pid, "cancel"), 202, json={"grace_ms": 200})
     assert api.wait(box, pid)["signal"] == "SIGKILL"
 
