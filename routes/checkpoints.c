@@ -2,17 +2,17 @@
 #include "routes/handlers.h"
 
 #include "auth/tokens.h"
-#include "base/buf.h"
 #include "base/json.h"
 #include "control/checkpoints.h"
 #include "routes/gateway.h"
+#include "routes/state.h"
 #include "routes/page_query.h"
 #include "routes/snapshots.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_MAX = 256, LOCATION_MAX = 256 };
+enum { TEXT_MAX = 256 };
 
 static const char *const no_query[] = {NULL};
 
@@ -44,17 +44,6 @@ static enum sg_code read_make(struct exchange *ex, struct control_checkpoint *k,
     return rc;
 }
 
-static void set_location(struct exchange *ex, const char *name)
-{
-    struct sg_buf b;
-    sg_buf_init(&b, LOCATION_MAX);
-    (void)sg_buf_adds(&b, "/v1/checkpoints/");
-    (void)sg_buf_add_urlenc(&b, name);
-    if (!b.failed)
-        ex_set_header(ex, "Location", b.data);
-    sg_buf_free(&b);
-}
-
 void route_checkpoint_make(struct exchange *ex)
 {
     struct control_checkpoint k = {.owner = ex->who ? ex->who->id : NULL};
@@ -70,7 +59,7 @@ void route_checkpoint_make(struct exchange *ex)
     if (rc) {
         ex_fail(ex, &e);
     } else {
-        set_location(ex, k.name);
+        state_set_location(ex, "/v1/checkpoints/", k.name);
         ex_answer_json(ex, 201, record);
     }
     control_capture_clear(&k.capture);

@@ -1,29 +1,10 @@
 #include "routes/handlers.h"
 
 #include "auth/tokens.h"
-#include "base/buf.h"
 #include "base/json.h"
 #include "control/create.h"
 #include "routes/gateway.h"
 #include "routes/state.h"
-
-enum { LOCATION_MAX = 512 };
-
-static void set_location(struct exchange *ex, const char *name)
-{
-    struct sg_buf b;
-    sg_buf_init(&b, LOCATION_MAX);
-    (void)sg_buf_adds(&b, "/v1/sandboxes/");
-    (void)sg_buf_add_urlenc(&b, name);
-    if (!b.failed)
-        ex_set_header(ex, "Location", b.data);
-    sg_buf_free(&b);
-}
-
-static bool is_gone(void *arg)
-{
-    return ex_is_gone(arg);
-}
 
 void route_sandbox_create(struct exchange *ex)
 {
@@ -33,13 +14,13 @@ void route_sandbox_create(struct exchange *ex)
                                .owner = ex->who ? ex->who->id : NULL,
                                .nonce = ex->nonce,
                                .again = ex->again,
-                               .gone = is_gone,
+                               .gone = state_is_gone,
                                .gone_arg = ex};
     enum sg_code rc = ex_query_only(ex, no_query, &e);
     if (!rc)
         rc = control_create(ex->gw->control, &k, &e);
     if (*k.name) /* also of the one that is in the way, and of the one whose init failed */
-        set_location(ex, k.name);
+        state_set_location(ex, "/v1/sandboxes/", k.name);
     if (rc) {
         ex_fail(ex, &e);
         return;

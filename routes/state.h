@@ -21,5 +21,9 @@ bool state_had(const struct state_match *m, const char *etag);
 /* Sets the ETag header: of a record, or of a tag without quotes. */
 void state_set_etag(struct exchange *ex, const char *etag);
 void state_set_etag_of(struct exchange *ex, const json_t *record);
+/* Sets the Location header: `base` ("/v1/sandboxes/") and the name. */
+void state_set_location(struct exchange *ex, const char *base, const char *name);
+/* ex_is_gone, for whoever takes it as void *. */
+bool state_is_gone(void *ex);
 
 #endif

@@ -6,6 +6,7 @@
 #include "auth/tokens.h"
 #include "control/templates.h"
 #include "routes/gateway.h"
+#include "routes/state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,17 +14,6 @@
 enum { LIST_DEFAULT = 20, LIST_MAX = 100, CURSOR_MAX = 63, LOCATION_MAX = 512 };
 
 static const char *const no_query[] = {NULL};
-
-static void set_location(struct exchange *ex, const char *name)
-{
-    struct sg_buf b;
-    sg_buf_init(&b, LOCATION_MAX);
-    (void)sg_buf_adds(&b, "/v1/templates/");
-    (void)sg_buf_add_urlenc(&b, name);
-    if (!b.failed)
-        ex_set_header(ex, "Location", b.data);
-    sg_buf_free(&b);
-}
 
 void route_template_put(struct exchange *ex)
 {
@@ -37,7 +27,7 @@ void route_template_put(struct exchange *ex)
         return;
     }
     if (made)
-        set_location(ex, ex->params[0]);
+        state_set_location(ex, "/v1/templates/", ex->params[0]);
     ex_answer_json(ex, made ? 201 : 200, record);
 }
 
