@@ -112,9 +112,10 @@ struct config_token {
     char owner_id[129], project_id[129]; /* what the token says itself; "": nothing */
 };
 /* Reads the file or the login, or runs the command (CONFIG_COMMAND_MS at most).  Blocking, any thread, while nobody changes
- * c.  UNAUTHENTICATED: there is none, or it has expired.  The detail never holds what was read. */
+ * c.  UNAUTHENTICATED: there is none, or it has expired.  The detail never holds what was read.  The command and all it
+ * started in its process group are ended when it takes too long, and when `stop` (-1: none) becomes readable or hangs up. */
 enum { CONFIG_COMMAND_MS = 30000 };
-SG_MUST_CHECK enum sg_code config_fetch_token(const struct config *c, struct config_token *out,
+SG_MUST_CHECK enum sg_code config_fetch_token(const struct config *c, int stop, struct config_token *out,
                                               struct sg_error *e);
 /* True when the file or login is another one than *stamp says (0 at first), which then says this one.  Blocking. */
 bool config_token_moved(const struct config *c, uint64_t *stamp);

@@ -141,7 +141,7 @@ static enum sg_code take_source(struct config *c, enum config_token_kind kind, c
 {
     static const char *const team[] = {"VERCEL_TEAM_ID", NULL};
     struct config_token t;
-    enum sg_code code = config_fetch_token(c, &t, e);
+    enum sg_code code = config_fetch_token(c, -1, &t, e);
     if (code)
         return code;
     c->token = t.token;

@@ -197,16 +197,16 @@ static bool spawn(const char *command, int out, pid_t *pid)
     return ok;
 }
 
-/* True at the end of its output, false when it took too long or said too much. */
-static bool read_output(int fd, int64_t until, struct sg_buf *b)
+/* True at the end of its output, false when it took too long, said too much or is not wanted any more. */
+static bool read_output(int fd, int stop, int64_t until, struct sg_buf *b)
 {
     for (;;) {
         int64_t left = until - sg_mono_ms();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = stop, .events = POLLIN}};
+        int ready = left > 0 ? poll(p, 2, (int)left) : 0;
         if (ready < 0 && errno == EINTR)
             continue;
-        if (ready <= 0)
+        if (ready <= 0 || p[1].revents)
             return false;
         char chunk[1024];
         ssize_t n = read(fd, chunk, sizeof chunk);
@@ -219,23 +219,31 @@ static bool read_output(int fd, int64_t until, struct sg_buf *b)
     }
 }
 
-/* The status of a child that has ended, or is ended now. */
-static bool ended_well(pid_t pid, int64_t until)
+/* With whatever it started: what holds its output open may not be itself, so not only while it runs.  Not yet waited for: the
+ * number is still its own. */
+static bool end_group(pid_t pid)
 {
+    (void)kill(-pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    return false;
+}
+
+/* The status of a child that has closed its output, and ends by then. */
+static bool ended_well(pid_t pid, int stop, int64_t until)
+{
+    struct pollfd p = {.fd = stop, .events = POLLIN};
     int status = 0;
     pid_t got;
-    while ((got = waitpid(pid, &status, WNOHANG)) == 0 && sg_mono_ms() < until)
-        (void)poll(NULL, 0, 5);
-    if (got == 0) {
-        (void)kill(-pid, SIGKILL);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            continue;
-        return false;
-    }
+    while ((got = waitpid(pid, &status, WNOHANG)) == 0 && sg_mono_ms() < until && poll(&p, 1, 5) <= 0)
+        continue;
+    if (got == 0)
+        return end_group(pid);
     return got == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static enum sg_code fetch_command(const struct config *c, struct config_token *out, struct sg_error *e)
+static enum sg_code fetch_command(const struct config *c, int stop, struct config_token *out,
+                                  struct sg_error *e)
 {
     int fds[2];
     pid_t pid;
@@ -252,12 +260,12 @@ static enum sg_code fetch_command(const struct config *c, struct config_token *o
     int64_t until = sg_mono_ms() + CONFIG_COMMAND_MS;
     bool room =
         sg_buf_reserve(&b, CONFIG_TOKEN_FILE_MAX / 2); /* at once: growing would leave copies behind */
-    bool whole = room && read_output(fds[0], until, &b);
+    bool whole = room && read_output(fds[0], stop, until, &b);
     (void)close(fds[0]);
-    bool well = ended_well(pid, whole ? until : sg_mono_ms());
+    bool well = whole ? ended_well(pid, stop, until) : end_group(pid);
     enum sg_code code;
     if (!whole)
-        code = none(e, "token_command took longer than 30 s, or printed too much");
+        code = none(e, "token_command took longer than 30 s, printed too much, or was given up");
     else if (!well)
         code = none(e, "token_command failed; its own messages are on standard error");
     else
@@ -266,7 +274,8 @@ static enum sg_code fetch_command(const struct config *c, struct config_token *o
     return code;
 }
 
-enum sg_code config_fetch_token(const struct config *c, struct config_token *out, struct sg_error *e)
+enum sg_code config_fetch_token(const struct config *c, int stop, struct config_token *out,
+                                struct sg_error *e)
 {
     memset(out, 0, sizeof *out);
     switch (config_token_source(c)) {
@@ -274,7 +283,7 @@ enum sg_code config_fetch_token(const struct config *c, struct config_token *out
     case CONFIG_TOKEN_CLI:
         return fetch_file(c, out, e);
     case CONFIG_TOKEN_COMMAND:
-        return fetch_command(c, out, e);
+        return fetch_command(c, stop, out, e);
     case CONFIG_TOKEN_FIXED:
     default:
         return none(e, "the upstream token is fixed by the configuration");

@@ -127,7 +127,8 @@ static enum sg_code finish(struct prepare *p, enum sg_code rc, struct sg_error *
     (void)snprintf(alloc, sizeof alloc, "%s", p->row.alloc);
     if (made && strcmp(made, was->snapshot_id) != 0)
         (void)snprintf(snapshot, sizeof snapshot, "%s", made);
-    if (rc == SG_E_DRAINING || atomic_load(&p->lost)) {
+    if (rc == SG_E_DRAINING ||
+        (rc && atomic_load(&p->lost))) { /* what is ready, the store says whose it is */
         prepare_flush(p);
         if (prepare_note_leave(p, &own)) /* the next one waits until the hold runs out */
             sg_log(SG_LOG_WARN, "preparation not left", "error", "e", &own, NULL);

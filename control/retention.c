@@ -330,8 +330,12 @@ enum sg_code control_snapshot_delete(struct control *c, const char *snapshot_id,
     if (rc)
         return rc;
     rc = check_sandboxes(&r, e);
-    if (!rc)
-        rc = vercel_snapshot_delete(c->vercel, snapshot_id, e);
+    if (rc) { /* whatever is not known of a look, nothing was deleted */
+        e->outcome = e->outcome == SG_NOT_SENT ? SG_NOT_SENT : SG_NOT_STARTED;
+        note(&r, spare_fn);
+        return rc;
+    }
+    rc = vercel_snapshot_delete(c->vercel, snapshot_id, e);
     if (!rc || rc == SG_E_SNAPSHOT_NOT_FOUND) {
         sg_error_clear(e);
         note(&r, forget_fn);

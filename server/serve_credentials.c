@@ -3,14 +3,17 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     LOOK_MS = 1000,        /* at files, and at the clock */
     AHEAD_MS = 120 * 1000, /* a token that expires sooner is replaced */
     AGAIN_MS = 2000,       /* after a failure, not sooner; doubled each time */
     AGAIN_MAX_MS = 60 * 1000,
+    SOON_AGAIN_MS = 15 * 1000, /* where even the newest expires soon: the command gives what it has */
 };
 
 struct credentials {
@@ -24,6 +27,8 @@ struct credentials {
     int64_t expires_ms;
     struct sg_secret *current;       /* the last one that was fetched; NULL: that of the start */
     int64_t not_before_ms, pause_ms; /* monotonic: after failures */
+    int64_t ahead_from_ms;           /* monotonic: nobody is asked ahead of need before */
+    int stop[2];                     /* a pipe: its writing end is closed when the gateway stops */
 
     /* for the thread that works */
     bool must; /* fetch it, whether it moved or not */
@@ -43,7 +48,7 @@ static void on_work(uv_work_t *w)
     bool moved = !command && config_token_moved(cr->config, &cr->stamp);
     cr->fetched = moved || cr->must;
     if (cr->fetched)
-        cr->code = config_fetch_token(cr->config, &cr->token, &cr->error);
+        cr->code = config_fetch_token(cr->config, cr->stop[0], &cr->token, &cr->error);
 }
 
 /* ---- on the loop ---- */
@@ -98,6 +103,7 @@ static void settle(struct credentials *cr)
     if ((cr->code = take(cr, wanted)) == SG_OK) {
         sg_log(SG_LOG_INFO, "upstream_token_renewed", "expires_at_ms", "i", cr->expires_ms, NULL);
         cr->pause_ms = 0;
+        cr->ahead_from_ms = now + SOON_AGAIN_MS;
         return;
     }
     cr->pause_ms = cr->pause_ms ? cr->pause_ms * 2 : AGAIN_MS;
@@ -129,7 +135,7 @@ static void look(struct credentials *cr)
     bool soon = cr->expires_ms && cr->expires_ms - AHEAD_MS <= sg_wall_ms();
     bool command = config_token_source(cr->config) == CONFIG_TOKEN_COMMAND;
     bool may = now >= cr->not_before_ms;
-    cr->must = may && (cr->wanted || (soon && command));
+    cr->must = may && (cr->wanted || (soon && command && now >= cr->ahead_from_ms));
     if (cr->wanted && !may) /* it failed a moment ago */
         give_up(cr);
     bool idle = command && !cr->must;
@@ -165,7 +171,8 @@ bool credentials_new(struct sg_loop *loop, const struct config *c, struct vercel
     cr->work.data = cr;
     cr->timer = sg_timer_new(loop, on_timer, cr);
     (void)config_token_moved(c, &cr->stamp); /* the configuration has just read it */
-    if (!cr->timer) {
+    if (!cr->timer || pipe2(cr->stop, O_CLOEXEC)) {
+        sg_timer_free(cr->timer);
         free(cr);
         return false;
     }
@@ -183,8 +190,10 @@ void credentials_free(struct credentials *cr)
     const struct vercel_auth_source none = {0};
     vercel_client_set_auth_source(cr->client, &none);
     sg_timer_stop(cr->timer);
+    (void)close(cr->stop[1]); /* a command that is under way ends */
     while (cr->working)
         uv_run(sg_loop_uv(cr->loop), UV_RUN_ONCE);
+    (void)close(cr->stop[0]);
     sg_timer_free(cr->timer);
     sg_secret_free(cr->current);
     free(cr);

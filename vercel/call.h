@@ -76,7 +76,8 @@ struct vercel_call {
     int sends;              /* how often libcurl was about to send the request */
     curl_off_t sent_before; /* request bytes of the handle before this attempt's own (a proxy's CONNECT) */
     bool sent;              /* a byte of the request may have left */
-    bool told_head;         /* on_head, or body bytes, were passed on */
+    bool unclear; /* an attempt before this one may have acted: what a later one is told does not undo that */
+    bool told_head; /* on_head, or body bytes, were passed on */
     int status;
     char request_id[64];
     uint64_t read_total;
@@ -114,6 +115,8 @@ bool call_park(struct vercel_call *call);
 void call_on_line_timer(void *client);
 /* The upstream answered, or failed to. */
 void call_heard(struct vercel_call *call, bool ok);
+/* What is known when nothing is under way. */
+enum sg_outcome call_outcome(const struct vercel_call *call);
 /* Keeps others from asking before the time that a refusal named. */
 void call_told_limit(struct vercel_call *call, const struct sg_error *e);
 /* Each call earns a part of a retry for all; false: there are none left. */

@@ -5,11 +5,18 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { PARKED_MS = 30000, TOKEN_MILLI = 1000 };
+enum {
+    PARKED_MS = 30000,
+    TOKEN_MILLI = 1000,
+    HELD_MAX_MS = 60000, /* then one asks again: an answer may name a year */
+};
 
-static enum sg_outcome outcome_now(const struct vercel_call *call)
+/* What was sent and is not unclear was refused. */
+enum sg_outcome call_outcome(const struct vercel_call *call)
 {
-    return call->sent ? SG_OUTCOME_UNKNOWN : SG_NOT_SENT;
+    if (call->unclear)
+        return SG_OUTCOME_UNKNOWN;
+    return call->sent ? SG_NOT_STARTED : SG_NOT_SENT;
 }
 
 /* ---- who waits ---- */
@@ -41,7 +48,7 @@ static enum sg_code expired(const struct vercel_call *call, struct sg_error *e)
 {
     char when[SG_TIME_TEXT];
     sg_time_format(call->client->auth->expires_ms, when);
-    return sg_fail(e, SG_E_UPSTREAM_AUTH, outcome_now(call),
+    return sg_fail(e, SG_E_UPSTREAM_AUTH, call_outcome(call),
                    "The gateway's upstream token expired at %s and was not replaced.", when);
 }
 
@@ -52,7 +59,7 @@ static void on_parked_too_long(void *arg)
     if (vercel_auth_expired(call->client->auth))
         (void)expired(call, &e);
     else
-        (void)sg_fail(&e, SG_E_UPSTREAM_AUTH, call->sent ? SG_NOT_STARTED : SG_NOT_SENT,
+        (void)sg_fail(&e, SG_E_UPSTREAM_AUTH, call_outcome(call),
                       "The upstream refused the gateway's token, and no new one came in time.");
     call_finish(call, &e);
 }
@@ -114,7 +121,7 @@ void vercel_client_no_token(struct vercel_client *c, const struct sg_error *why)
     for (size_t n = parked(c); n && !TAILQ_EMPTY(&c->parked); n--) {
         struct vercel_call *call = TAILQ_FIRST(&c->parked);
         struct sg_error e = *why;
-        e.outcome = call->sent ? SG_NOT_STARTED : SG_NOT_SENT; /* a refusal had begun nothing */
+        e.outcome = call_outcome(call);
         call_finish(call, &e);
     }
 }
@@ -126,7 +133,7 @@ static enum sg_code quota_refused(struct vercel_call *call, enum quota_kind kind
 {
     static const char *const what[] = {
         [QUOTA_REQUESTS] = "requests", [QUOTA_VCPUS] = "new virtual CPUs", [QUOTA_DELETES] = "deletions"};
-    (void)sg_fail(e, SG_E_UPSTREAM_RATE_LIMITED, outcome_now(call),
+    (void)sg_fail(e, SG_E_UPSTREAM_RATE_LIMITED, call_outcome(call),
                   "What the upstream allows of %s in a time is used up.", what[kind]);
     e->retry_after_ms = wait;
     return e->code;
@@ -140,6 +147,11 @@ static void start_line_timer(struct vercel_client *c, int64_t ms)
     }
 }
 
+static int64_t latest(const struct vercel_call *call)
+{
+    return call->deadline && call->deadline < call->retry_until ? call->deadline : call->retry_until;
+}
+
 /* SG_OK with *now false: it waits in line. */
 static enum sg_code pass(struct vercel_call *call, enum quota_kind kind, int64_t units, bool *now,
                          struct sg_error *e)
@@ -150,8 +162,7 @@ static enum sg_code pass(struct vercel_call *call, enum quota_kind kind, int64_t
     if (*now)
         return SG_OK;
     int64_t wait = quota_wait(&c->quota, kind, c->line_units[kind] + units, t);
-    int64_t until = call->deadline && call->deadline < call->retry_until ? call->deadline : call->retry_until;
-    if (t + wait > until)
+    if (t + wait > latest(call))
         return quota_refused(call, kind, wait, e);
     call->line = kind;
     c->line_units[kind] += units;
@@ -162,13 +173,41 @@ static enum sg_code pass(struct vercel_call *call, enum quota_kind kind, int64_t
 
 static enum sg_code go_on(struct vercel_call *call, struct sg_error *e);
 
+static int64_t units_in(const struct vercel_call *call, enum quota_kind kind)
+{
+    return kind == QUOTA_REQUESTS ? 1 : call->units;
+}
+
+/* What was promised when they got into the line may not hold any more: a refusal closed it, or less is allowed now. */
+static void refuse_late(struct vercel_client *c, enum quota_kind kind)
+{
+    struct vercel_call *call;
+    do {
+        int64_t ahead = 0, now = sg_mono_ms(), wait = 0;
+        TAILQ_FOREACH(call, &c->lines[kind], wait_link)
+        {
+            ahead += units_in(call, kind);
+            wait = quota_wait(&c->quota, kind, ahead, now);
+            if (now + wait > latest(call))
+                break;
+        }
+        if (call) {
+            struct sg_error e;
+            (void)quota_refused(call, kind, wait, &e);
+            call_finish(call, &e); /* others may begin or end by it: from the head again */
+        }
+    } while (call);
+}
+
 static void serve_line(struct vercel_client *c, enum quota_kind kind)
 {
     struct vercel_call *call;
     while ((call = TAILQ_FIRST(&c->lines[kind]))) {
-        int64_t units = kind == QUOTA_REQUESTS ? 1 : call->units, now = sg_mono_ms();
+        int64_t units = units_in(call, kind), now = sg_mono_ms();
         if (!quota_take(&c->quota, kind, units, now)) {
-            start_line_timer(c, quota_wait(&c->quota, kind, units, now));
+            refuse_late(c, kind);
+            if ((call = TAILQ_FIRST(&c->lines[kind])))
+                start_line_timer(c, quota_wait(&c->quota, kind, units_in(call, kind), sg_mono_ms()));
             return;
         }
         call_admit_leave(call);
@@ -187,8 +226,13 @@ void call_on_line_timer(void *client)
 
 void call_told_limit(struct vercel_call *call, const struct sg_error *e)
 {
-    if (e->upstream_status == 429 && e->retry_after_ms > 0)
-        quota_hold(&call->client->quota, call->kind, sg_mono_ms() + e->retry_after_ms);
+    struct vercel_client *c = call->client;
+    if (e->upstream_status != 429 || e->retry_after_ms <= 0)
+        return;
+    int64_t ms = e->retry_after_ms < HELD_MAX_MS ? e->retry_after_ms : HELD_MAX_MS;
+    quota_hold(&c->quota, call->kind, sg_mono_ms() + ms);
+    if (!TAILQ_EMPTY(&c->lines[call->kind]))
+        start_line_timer(c, 0); /* who stands there waits longer now, or not any more */
 }
 
 /* ---- the upstream's health ---- */
@@ -196,7 +240,7 @@ void call_told_limit(struct vercel_call *call, const struct sg_error *e)
 static enum sg_code broken(struct vercel_call *call, int64_t wait, struct sg_error *e)
 {
     struct vercel_client *c = call->client;
-    (void)sg_fail(e, SG_E_UPSTREAM_UNREACHABLE, outcome_now(call),
+    (void)sg_fail(e, SG_E_UPSTREAM_UNREACHABLE, call_outcome(call),
                   "The upstream failed %lld times in a row; it is asked again soon.",
                   (long long)c->breaker.failures);
     e->retry_after_ms = wait;

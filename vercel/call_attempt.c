@@ -43,8 +43,7 @@ enum sg_code call_attempt_start(struct vercel_call *call, struct sg_error *e)
 oom:
     if (h)
         vt_easy_release(t, call->job.class, h);
-    return sg_fail(e, SG_E_OUT_OF_MEMORY, call->sent ? SG_OUTCOME_UNKNOWN : SG_NOT_SENT,
-                   "No memory for the call to the upstream.");
+    return sg_fail(e, SG_E_OUT_OF_MEMORY, call_outcome(call), "No memory for the call to the upstream.");
 }
 
 void call_on_timer(void *arg)
@@ -221,6 +220,10 @@ void call_attempt_done(struct vt_job *job, CURL *h, CURLcode result)
     }
     struct sg_error e;
     explain(call, h, result == CURLE_OK && !call->status ? CURLE_GOT_NOTHING : result, &e);
+    if (call->unclear && e.outcome != SG_FINISHED)
+        e.outcome = SG_OUTCOME_UNKNOWN;
+    if (e.outcome == SG_OUTCOME_UNKNOWN && strcmp(call->method, "GET") != 0)
+        call->unclear = true;
     hear(call, result);
     call_told_limit(call, &e);
     if (!renew_token(call, &e) && !try_again(call, &e, tls_fault(result)))

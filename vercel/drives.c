@@ -79,6 +79,7 @@ static enum sg_code about(struct vercel_client *c, struct vercel_request *r, con
                           const char *rest, json_t *body, struct vercel_drive *out, struct sg_error *e)
 {
     struct sg_buf path, query;
+    *out = (struct vercel_drive){0};
     sg_buf_init(&query, QUERY_MAX_BYTES);
     bool ok = drive_path(&path, name, rest) && vercel_add_param(&query, "projectId", c->project_id);
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;

@@ -9,9 +9,13 @@
 #include "base/core/b64.h"
 #include "config/config.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Nothing but what tells cmocka how to print. */
 static void clear_environment(void)
@@ -251,12 +255,75 @@ static void expiry_is_exact_and_odd_values_do_not_matter(void **state)
     clear_environment();
 }
 
+/* A zombie that nobody has waited for yet runs no more. */
+static bool running(pid_t pid)
+{
+    char path[64], text[256] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
+    const char *state = n ? strrchr(text, ')') : NULL;
+    return state && state[1] == ' ' && state[2] != 'Z' && state[2] != 'X';
+}
+
+/* A command that hangs, and what it left behind with its output open, end when the gateway does. */
+static void e2_a_token_command_ends_when_it_is_given_up(void **state)
+{
+    static const char *const commands[] = {
+        "sleep 60 & echo $! >\"$T_PID\"; wait",
+        "sleep 60 & echo $! >\"$T_PID\"; echo token",
+    };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        char path[] = "/tmp/sandgate-pid-XXXXXX", text[32] = "";
+        int fd = mkstemp(path), stop[2];
+        assert_true(fd >= 0);
+        assert_int_equal(pipe(stop), 0);
+        clear_environment();
+        (void)setenv("T_PID", path, 1);
+        const struct config_override o = {"upstream.token_command", commands[i]};
+        struct config *c;
+        struct sg_error e;
+        assert_int_equal(config_load(NULL, &o, 1, &c, &e), SG_OK);
+        pid_t helper = fork();
+        assert_true(helper >= 0);
+        if (helper == 0) { /* the end of the gateway, once the command runs */
+            struct stat st;
+            while (!stat(path, &st) && st.st_size < 2)
+                (void)poll(NULL, 0, 5);
+            _exit(write(stop[1], "x", 1) != 1);
+        }
+        struct config_token t;
+        int64_t begun = sg_mono_ms();
+        assert_int_equal(config_fetch_token(c, stop[0], &t, &e), SG_E_UNAUTHENTICATED);
+        assert_true(sg_mono_ms() - begun < 10000);
+        assert_null(t.token);
+        assert_int_equal(waitpid(helper, NULL, 0), helper);
+        assert_true(pread(fd, text, sizeof text - 1, 0) > 0);
+        pid_t left = (pid_t)strtol(text, NULL, 10);
+        assert_true(left > 1);
+        while (running(left) && sg_mono_ms() - begun < 10000)
+            (void)poll(NULL, 0, 5);
+        assert_false(running(left));
+        config_free(c);
+        (void)unlink(path);
+        (void)close(fd);
+        (void)close(stop[0]);
+        (void)close(stop[1]);
+        (void)unsetenv("T_PID");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a1_e1_resolution_order),
         cmocka_unit_test(e2_expired_jwt_is_refused),
         cmocka_unit_test(expiry_is_exact_and_odd_values_do_not_matter),
+        cmocka_unit_test(e2_a_token_command_ends_when_it_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

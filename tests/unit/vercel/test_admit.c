@@ -297,6 +297,35 @@ static void test_p61_what_a_429_says_holds_for_all(void **state)
     fixture_close(&f);
 }
 
+/* Who stands in line when the upstream closes it is told so in time, not when it opens again; and a year is not believed. */
+static void test_p61_a_line_that_is_closed_is_told(void **state)
+{
+    (void)state;
+    struct upstream u = {.status = 200, .headers = "Retry-After: 31000000\r\n"};
+    struct fixture f;
+    const struct tuning t = {.retries = 0, .plan = "hobby", .retry_budget_ms = 4000};
+    fixture_open(&f, play, &u, &t);
+    struct vercel_request d = post_request;
+    d.spends = QUOTA_DELETES;
+    enum { N = 45 };
+    struct answer a[N] = {0};
+    for (int i = 0; i < N; i++)
+        (void)ask(&f, &a[i], &d);
+    fixture_run(&f, &a[0].done);
+    atomic_store(&u.status, 429);
+    int64_t begun = sg_mono_ms();
+    for (int i = 0; i < N; i++)
+        fixture_run(&f, &a[i].done);
+    assert_true(sg_mono_ms() - begun < 5000);
+    assert_true(a[N - 1].failed);
+    assert_int_equal(a[N - 1].error.code, SG_E_UPSTREAM_RATE_LIMITED);
+    assert_int_equal(a[N - 1].error.outcome, SG_NOT_SENT);
+    assert_in_range(a[N - 1].error.retry_after_ms, 30000, 62000);
+    for (int i = 0; i < N; i++)
+        answer_clear(&a[i]);
+    fixture_close(&f);
+}
+
 static void test_p60_retries_of_all_together_are_few(void **state)
 {
     (void)state;
@@ -328,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_a_streams_fault_says_nothing_of_the_whole),
         cmocka_unit_test(test_the_plan_s_limits_make_a_line),
         cmocka_unit_test(test_p61_what_a_429_says_holds_for_all),
+        cmocka_unit_test(test_p61_a_line_that_is_closed_is_told),
         cmocka_unit_test(test_p60_retries_of_all_together_are_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
