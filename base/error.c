@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include "base/ws_codec.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,12 +47,32 @@ void sg_error_clear(struct sg_error *e)
     e->accepted = -1;
 }
 
-/* Keeps a sentence printable: a detail may quote foreign text. */
+/* How many bytes the character has that begins here; 0: none does. */
+static size_t character(const char *s, size_t left)
+{
+    for (size_t n = 1; n <= 4 && n <= left; n++)
+        if (ws_codec_utf8(s, n))
+            return n;
+    return 0;
+}
+
+/* Keeps a sentence printable: a detail may quote foreign text, and may have been cut inside a character.  It goes into JSON
+ * and databases, which take nothing but UTF-8. */
 static void make_printable(char *s)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = ' ';
+    size_t left = strlen(s);
+    for (char *p = s; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = ' ';
+    if (ws_codec_utf8(s, left))
+        return;
+    while (left) {
+        size_t n = character(s, left);
+        if (!n)
+            *s = '?';
+        s += n ? n : 1;
+        left -= n ? n : 1;
+    }
 }
 
 enum sg_code sg_fail(struct sg_error *e, enum sg_code code, enum sg_outcome outcome, const char *fmt, ...)

@@ -1,10 +1,16 @@
 #include "store/db.h"
 
+#include "base/ws_codec.h"
+
 #include <string.h>
 
 enum sg_code db_run(struct store_db *db, const char *sql, const struct db_value *values, size_t n,
                     db_row_fn *row, void *arg, int64_t *changed, struct sg_error *e)
 {
+    /* One database keeps what it is given, the other fails: neither is asked for what is no text. */
+    for (size_t i = 0; i < n; i++)
+        if (values[i].type == DB_TEXT && !ws_codec_utf8(values[i].data, values[i].len))
+            return sg_fail(e, SG_E_BAD_REQUEST, SG_NOT_STARTED, "a text is not UTF-8");
     return db->backend->run(db, sql, values, n, row, arg, changed, e);
 }
 

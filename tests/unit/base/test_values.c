@@ -187,6 +187,26 @@ static void secrets_keep_their_bytes(void **state)
 }
 
 /* P52: equality looks at every byte; what it answers is still right. */
+/* Whatever they quote, and wherever they are cut: JSON and databases take nothing else. */
+static void details_are_utf8(void **state)
+{
+    (void)state;
+    struct sg_error e;
+    (void)sg_fail(&e, SG_E_INTERNAL, SG_NOT_SENT, "%s",
+                  "caf\xc3\xa9 \xff\xe2\x82 \xed\xa0\x80 \xf0\x9f\x98\x80");
+    assert_string_equal(e.detail, "caf\xc3\xa9 \?\?\? \?\?\? \xf0\x9f\x98\x80");
+    char text[600] = "x";
+    for (size_t i = 1; i + 2 < sizeof text; i += 2)
+        memcpy(text + i, "\xc3\xa9", 2);
+    for (int shift = 0; shift < 2; shift++) {
+        (void)sg_fail_field(&e, SG_E_INVALID_FIELD, "/a", "%s", text + shift);
+        json_t *v = json_string(e.detail);
+        assert_non_null(v);
+        assert_int_equal(strlen(e.detail), sizeof e.detail - 1);
+        json_decref(v);
+    }
+}
+
 static void constant_time_equality(void **state)
 {
     (void)state;
@@ -208,6 +228,7 @@ int main(void)
         cmocka_unit_test(times_are_rfc3339),
         cmocka_unit_test(ids_are_random_and_plain),
         cmocka_unit_test(secrets_keep_their_bytes),
+        cmocka_unit_test(details_are_utf8),
         cmocka_unit_test(constant_time_equality),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,6 +73,21 @@ static void test_one_holder_at_a_time(void **state)
     assert_false(lock(RENEW, "a", "one", 60000));
 }
 
+/* What is no text is refused alike by all databases, and the connection is as good as before. */
+static void test_what_is_no_text_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"\xff", "a\xc3", "\xed\xa0\x80", "\xc0\xaf"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct sg_error e;
+        struct call c = {TAKE, bad[i], "one", 60000, false};
+        assert_int_equal(store_call(s, STORE_WRITE, act, &c, &e), SG_E_BAD_REQUEST);
+        assert_int_equal(e.outcome, SG_NOT_STARTED);
+    }
+    assert_true(lock(TAKE, "\xc3\xa9", "one", 60000));
+    assert_false(lock(TAKE, "\xc3\xa9", "two", 60000));
+}
+
 static void test_whoever_does_not_renew_loses_it(void **state)
 {
     (void)state;
@@ -186,6 +201,7 @@ int main(int argc, char **argv)
 #define T(f) cmocka_unit_test_setup_teardown(f, open_store, close_store)
     const struct CMUnitTest tests[] = {
         T(test_one_holder_at_a_time),
+        T(test_what_is_no_text_is_refused),
         T(test_whoever_does_not_renew_loses_it),
         T(test_over_but_wanted_by_nobody_is_renewed),
         T(test_owners_differ),
