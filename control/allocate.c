@@ -59,7 +59,7 @@ static enum sg_code take(struct allocation *a, struct vercel_sandbox *s, struct 
 enum sg_code allocation_find(struct control *c, struct allocation *a, struct sg_error *e)
 {
     struct vercel_sandbox s;
-    a->sent = true;
+    a->sent = a->again = true;
     enum sg_code rc = vercel_get(c->vercel, a->name, false, &s, e);
     if (rc == SG_E_SANDBOX_NOT_FOUND)
         return SG_OK;
@@ -142,9 +142,9 @@ enum sg_code allocation_make(struct control *c, struct allocation *a, json_t *bo
 
 enum sg_code allocation_keep(struct control *c, struct allocation *a, struct sg_error *e)
 {
-    if (!a->intended)
+    if (!a->intended && !a->again)
         return SG_OK;
-    enum sg_code rc = cleanup_forget(c, a->name, a->alloc, e);
+    enum sg_code rc = cleanup_keep(c, a->name, a->alloc, e);
     if (rc)
         e->outcome = SG_FINISHED;
     else
@@ -199,6 +199,8 @@ void allocation_undo(struct control *c, struct allocation *a, struct sg_error *e
             remember(c, a, e);
             return;
         }
+        /* what an earlier run remembered has the tag of what a later one makes */
+        a->intended = a->intended || a->again;
         drop_notes(c, a);
         say(e, SG_NOT_STARTED, "what was made was destroyed again");
     } else if (!a->sent || e->outcome == SG_NOT_SENT || e->outcome == SG_NOT_STARTED) {

@@ -15,6 +15,7 @@ struct allocation {
     bool leased;   /* it has a lease (control/leases.h), which goes with it */
     bool noted;    /* it has a row (control/settings.h), which goes with it */
     bool intended; /* the store takes it away unless allocation_keep succeeds */
+    bool again;    /* an earlier run may have made it, or remembered it to be taken away */
     bool sent;     /* the upstream may have it, or may get it still */
     bool made;     /* it is there: s */
     struct vercel_sandbox s; /* vercel_sandbox_clear */
@@ -40,7 +41,8 @@ SG_MUST_CHECK enum sg_code allocation_send(struct control *c, struct allocation 
 SG_MUST_CHECK enum sg_code allocation_make(struct control *c, struct allocation *a, json_t *body,
                                            struct sg_error *e);
 
-/* It is wanted: nothing takes it away from now on.  Must succeed before anybody is told of it. */
+/* It is wanted: nothing takes it away from now on.  Must succeed before anybody is told of it: it fails with SANDBOX_TRANSITION
+ * where somebody has begun to take it away. */
 SG_MUST_CHECK enum sg_code allocation_keep(struct control *c, struct allocation *a, struct sg_error *e);
 
 /* Takes it back: destroyed where it is there or may be, or remembered until it is; nothing of a keyed one whose outcome is

@@ -88,6 +88,12 @@ static enum sg_code drop_fn(struct store_db *db, void *arg, struct sg_error *e)
     return store_cleanup_drop(db, k->c->upstream, k->owner, k->row, e);
 }
 
+static enum sg_code keep_fn(struct store_db *db, void *arg, struct sg_error *e)
+{
+    struct call *k = arg;
+    return store_cleanup_keep(db, k->c->upstream, k->row, &k->yes, e);
+}
+
 static enum sg_code later_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     const struct call *k = arg;
@@ -161,6 +167,19 @@ enum sg_code cleanup_forget(struct control *c, const char *name, const char *all
         return SG_OK; /* nothing of that kind was remembered */
     struct call k = {.row = &row};
     return in_store(c, STORE_DURABLE, drop_fn, &k, e);
+}
+
+enum sg_code cleanup_keep(struct control *c, const char *name, const char *alloc, struct sg_error *e)
+{
+    struct store_cleanup row;
+    if (!fill(&row, CLEANUP_SANDBOX, name, alloc, ""))
+        return SG_OK; /* nothing of that kind was remembered */
+    struct call k = {.row = &row};
+    enum sg_code rc = in_store(c, STORE_DURABLE, keep_fn, &k, e);
+    if (rc || !k.yes)
+        return rc;
+    return sg_fail(e, SG_E_SANDBOX_TRANSITION, SG_STARTED,
+                   "its creation took so long that it counts as left behind, and is taken away");
 }
 
 /* ---- one try ---- */

@@ -16,12 +16,15 @@ SG_MUST_CHECK enum sg_code cleanup_sandbox(struct control *c, const char *name, 
 SG_MUST_CHECK enum sg_code cleanup_snapshot(struct control *c, const char *snapshot_id, const char *why,
                                             struct sg_error *e);
 
-/* Before something is allocated: unless cleanup_forget is called within after_ms, it counts as left behind, as if
+/* Before something is allocated: unless cleanup_keep or cleanup_forget is called within after_ms, it counts as left behind, as if
  * cleanup_sandbox had been called then; so a gateway that is killed in between leaves nothing.  DURABLE. */
 SG_MUST_CHECK enum sg_code cleanup_intend(struct control *c, const char *name, const char *alloc,
                                           int64_t after_ms, const char *why, struct sg_error *e);
-/* Of the same name and alloc: it is wanted, or known not to be there.  DURABLE.  When this fails nobody may be told that he
- * has the sandbox: it will be taken away. */
+/* Of the same name and alloc: it is wanted.  When this fails nobody may be told that he has the sandbox: it will be taken
+ * away.  SANDBOX_TRANSITION: somebody has begun to.  DURABLE. */
+SG_MUST_CHECK enum sg_code cleanup_keep(struct control *c, const char *name, const char *alloc,
+                                        struct sg_error *e);
+/* Likewise: it is known not to be there.  DURABLE. */
 SG_MUST_CHECK enum sg_code cleanup_forget(struct control *c, const char *name, const char *alloc,
                                           struct sg_error *e);
 

@@ -154,7 +154,7 @@ static bool is_there(const struct prune *p, const char *name, const char *alloc,
     struct seen key = {{0}, {0}};
     (void)snprintf(key.name, sizeof key.name, "%s", name);
     (void)snprintf(key.alloc, sizeof key.alloc, "%s", alloc);
-    return bsearch(&key, p->seen, p->nseen, sizeof key, order) != NULL;
+    return p->nseen && bsearch(&key, p->seen, p->nseen, sizeof key, order);
 }
 
 struct rows {
@@ -275,15 +275,19 @@ static enum sg_code forget_fn(struct store_db *db, void *arg, struct sg_error *e
     return SG_OK;
 }
 
-static enum sg_code remove_sandbox(struct control *c, const struct item *it, struct sg_error *e)
+/* *removed false: it was told to the store meanwhile, or is gone already. */
+static enum sg_code remove_sandbox(struct control *c, const struct item *it, bool *removed,
+                                   struct sg_error *e)
 {
     struct one o = {.c = c, .item = it};
     struct control_destroy d = {.name = it->name, .alloc = it->alloc};
     enum sg_code rc = control_in_store(c, STORE_READ, still_unknown_fn, &o, e);
     if (rc || o.known)
         return rc;
+    struct sg_error own;
     rc = control_destroy_if(c, &d, e);
-    if (rc && cleanup_sandbox(c, it->name, it->alloc, "pruned", NULL) == SG_OK)
+    *removed = !rc && d.found;
+    if (rc && cleanup_sandbox(c, it->name, it->alloc, "pruned", &own) == SG_OK)
         sg_log(SG_LOG_WARN, "pruned sandbox is still there", "sandbox", "s", it->name, "error", "e", e, NULL);
     return rc;
 }
@@ -303,12 +307,16 @@ static enum sg_code is_gone(struct control *c, const struct item *it, bool *gone
     return SG_OK;
 }
 
-static enum sg_code remove_row(struct control *c, const struct item *it, struct sg_error *e)
+static enum sg_code remove_row(struct control *c, const struct item *it, bool *removed, struct sg_error *e)
 {
     struct one o = {.c = c, .item = it};
     bool gone = false;
     enum sg_code rc = is_gone(c, it, &gone, e);
-    return rc || !gone ? rc : control_in_store(c, STORE_WRITE, forget_fn, &o, e);
+    if (rc || !gone)
+        return rc;
+    rc = control_in_store(c, STORE_WRITE, forget_fn, &o, e);
+    *removed = !rc;
+    return rc;
 }
 
 static void apply(struct prune *p)
@@ -316,11 +324,12 @@ static void apply(struct prune *p)
     for (size_t i = 0; i < p->nitems && !jobs_stopping(p->c->jobs); i++) {
         struct sg_error e;
         const struct item *it = &p->items[i];
-        enum sg_code rc =
-            it->kind == UNKNOWN_SANDBOX ? remove_sandbox(p->c, it, &e) : remove_row(p->c, it, &e);
-        p->removed += !rc;
+        bool removed = false;
+        enum sg_code rc = it->kind == UNKNOWN_SANDBOX ? remove_sandbox(p->c, it, &removed, &e)
+                                                      : remove_row(p->c, it, &removed, &e);
+        p->removed += removed;
         p->failed += rc != SG_OK;
-        if (!rc)
+        if (removed)
             sg_log(SG_LOG_INFO, "pruned", "kind", "s", kind_names[it->kind], "sandbox", "s", it->name, NULL);
     }
 }

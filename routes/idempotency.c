@@ -9,7 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRINCIPAL_TEXT = 64, BEATS = 6, SWEEP_ROUNDS = 200 };
+enum {
+    PRINCIPAL_TEXT = 64,
+    BEATS = 6,
+    SWEEP_ROUNDS = 200,
+    BEATS_AT_ONCE = 32, /* in one transaction: one that ends meanwhile costs no others their beat */
+};
 #define KEEP_MS    INT64_C(86400000)
 #define SILENCE_MS INT64_C(60000)
 #define MAX_BYTES  (INT64_C(1) << 30)
@@ -303,15 +308,16 @@ struct beat {
 struct beats {
     struct store_work work;
     struct keys *all;
-    size_t n, lost;
+    size_t n, at, lost; /* those from `at` on are to be told */
     struct beat list[];
 };
 
 static enum sg_code beat_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct beats *b = arg;
+    size_t end = b->n - b->at < BEATS_AT_ONCE ? b->n : b->at + BEATS_AT_ONCE;
     b->lost = 0;
-    for (size_t i = 0; i < b->n; i++) {
+    for (size_t i = b->at; i < end; i++) {
         const struct store_key k = {b->all->upstream, b->list[i].principal, b->list[i].id, b->list[i].owner};
         bool held;
         enum sg_code rc = store_key_beat(db, &k, &held, e);
@@ -327,6 +333,9 @@ static void on_beaten(struct store_work *w)
     struct beats *b = w->arg;
     if (!w->code && b->lost) /* it ended meanwhile, or was taken over: its end says so */
         sg_log(SG_LOG_DEBUG, "keys without a row", "n", "i", (int64_t)b->lost, NULL);
+    b->at += BEATS_AT_ONCE;
+    if (b->at < b->n && store_submit(b->all->store, &b->work))
+        return;
     b->all->beating = NULL;
     free(b);
 }

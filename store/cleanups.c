@@ -159,6 +159,22 @@ enum sg_code store_cleanup_drop(struct store_db *db, const char *upstream, const
                           v, 4, NULL, NULL, NULL, e);
 }
 
+enum sg_code store_cleanup_keep(struct store_db *db, const char *upstream, const struct store_cleanup *which,
+                                bool *goes, struct sg_error *e)
+{
+    static const char sql[] = "DELETE FROM cleanups WHERE upstream = $1 AND kind = $2 AND target = $3"
+                              " AND alloc = $4 AND tries = 0 AND claimed_until < $5";
+    int64_t now;
+    *goes = false;
+    enum sg_code rc = store_now(db, &now, e);
+    if (rc)
+        return rc;
+    const struct db_value v[] = {db_text(upstream), db_int((int64_t)which->kind), db_text(which->target),
+                                 db_text(which->alloc), db_int(now)};
+    rc = db_run(db, sql, v, 5, NULL, NULL, NULL, e);
+    return rc ? rc : store_cleanup_has(db, upstream, which->alloc, goes, e);
+}
+
 enum sg_code store_cleanup_later(struct store_db *db, const char *upstream, const char *owner,
                                  const struct store_cleanup *which, int64_t pause_ms, struct sg_error *e)
 {

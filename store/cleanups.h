@@ -48,6 +48,10 @@ SG_MUST_CHECK enum sg_code store_cleanup_renew(struct store_db *db, const char *
 /* It is gone.  owner NULL: whoever claims it. */
 SG_MUST_CHECK enum sg_code store_cleanup_drop(struct store_db *db, const char *upstream, const char *owner,
                                               const struct store_cleanup *which, struct sg_error *e);
+/* It is wanted after all.  *goes: too late, somebody has begun to take it away (or another row is of this alloc). */
+SG_MUST_CHECK enum sg_code store_cleanup_keep(struct store_db *db, const char *upstream,
+                                              const struct store_cleanup *which, bool *goes,
+                                              struct sg_error *e);
 /* Gives the claim back; tried again after pause_ms. */
 SG_MUST_CHECK enum sg_code store_cleanup_later(struct store_db *db, const char *upstream, const char *owner,
                                                const struct store_cleanup *which, int64_t pause_ms,

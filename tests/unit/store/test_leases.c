@@ -41,6 +41,7 @@ enum what {
     CLAIM_THIS,
     RENEW_CLAIM,
     DROP,
+    KEEP,
     LATER,
     HAS,
     GOES,
@@ -82,6 +83,8 @@ static enum sg_code of_cleanups(struct store_db *db, struct call *k, struct sg_e
         return store_cleanup_renew(db, "u", k->owner, k->ms, &k->row, &k->yes, e);
     case DROP:
         return store_cleanup_drop(db, "u", k->owner, &k->row, e);
+    case KEEP:
+        return store_cleanup_keep(db, "u", &k->row, &k->yes, e);
     case LATER:
         return store_cleanup_later(db, "u", k->owner, &k->row, k->ms, e);
     case HAS:
@@ -191,6 +194,22 @@ static void test_tried_again_later(void **state)
     k = DO(CLAIM, .owner = "y", .ms = LONG_MS);
     assert_true(k.yes);
     assert_int_equal(k.row.tries, 1);
+}
+
+static void test_kept_unless_it_is_being_taken_away(void **state)
+{
+    (void)state;
+    struct store_cleanup box = row("box", "a");
+    assert_false(DO(KEEP, .row = box).yes); /* nothing was remembered */
+    DO(PUT, .row = box);
+    assert_false(DO(KEEP, .row = box).yes); /* its time has come, and nobody has begun */
+    assert_false(DO(HAS, .alloc = "a").yes);
+    DO(PUT, .row = box);
+    struct call k = DO(CLAIM, .owner = "x", .ms = LONG_MS);
+    assert_true(DO(KEEP, .row = box).yes);
+    DO(LATER, .owner = "x", .row = k.row, .ms = LONG_MS);
+    assert_true(DO(KEEP, .row = box).yes); /* it may be half gone */
+    assert_true(DO(HAS, .alloc = "a").yes);
 }
 
 static void test_a_claim_ends_with_its_time(void **state)
@@ -349,6 +368,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         T(test_one_claims_and_drops),
         T(test_tried_again_later),
+        T(test_kept_unless_it_is_being_taken_away),
         T(test_a_claim_ends_with_its_time),
         T(test_what_is_only_intended_is_not_going),
         T(test_names_and_tags_are_told_apart),
