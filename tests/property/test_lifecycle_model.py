@@ -272,7 +272,7 @@ class Model:
         if a.status == 201:
             assert target.state == ABSENT and box.state != ABSENT, "made twice, or of nothing"
             target.state, target.mark, target.tag = RUNNING, self.read(other), box.tag
-        self.settle(other, {target.state})
+        self.also.append((other, {target.state}))
         return {box.state}
 
     # ---- one step ----
@@ -295,12 +295,14 @@ class Model:
                    self.write, self.write, self.patch, self.checkpoint, self.fork]
         op = self.random.choice(ops)
         before = box.state
+        self.also = []  # what else may have changed: looked at when nothing is in the way of looking
         restore = self.disturb()
         try:
             states = op(name, box)
         finally:
             restore()
-        self.settle(name, states)
+        for other in [(name, states), *self.also]:
+            self.settle(*other)
         if box.state == RUNNING and self.random.random() < 0.3:
             assert self.read(name) == box.mark, f"what was written is kept ({op.__name__} from {before})"
         if box.state != ABSENT and box.tag:
