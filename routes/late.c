@@ -108,6 +108,15 @@ void late_tell(const struct late *l, struct exchange *ex)
     under_way(l->sandbox, l->id, ex);
 }
 
+/* What the request itself answered.  202 would say of the operation that it runs, for ever. */
+static void tell_end(struct exchange *ex, const struct store_key_answer *a)
+{
+    struct store_key_answer told = *a;
+    if (told.status == 202)
+        told.status = told.body.len ? 200 : 204;
+    key_answer(ex, &told);
+}
+
 static void answer(const struct late *l, struct exchange *ex)
 {
     if (!l->ended)
@@ -115,7 +124,7 @@ static void answer(const struct late *l, struct exchange *ex)
     else if (!l->answer.status)
         ex_fail(ex, &l->e);
     else
-        key_answer(ex, &l->answer);
+        tell_end(ex, &l->answer);
 }
 
 /* ---- waiting ---- */
@@ -319,7 +328,7 @@ static void on_stored(void *arg, enum store_key_state state, const struct store_
     } else if (ex && state == STORE_KEY_RUNS) {
         under_way(s->sandbox, s->id, ex);
     } else if (ex && state == STORE_KEY_DONE) {
-        key_answer(ex, a);
+        tell_end(ex, a);
     } else if (ex && state == STORE_KEY_ENDED) {
         (void)sg_fail(&own, SG_E_OPERATION_NOT_FOUND, SG_OUTCOME_UNKNOWN,
                       "it ended without an answer that was kept: send the request again with its key");

@@ -227,6 +227,20 @@ def test_released_while_the_upstream_is_down_A11(shared, emulator):
     until_gone(api, name)
 
 
+def test_an_operation_that_was_answered_202_has_ended_A11(shared, emulator):
+    """The request's own 202 is not told as that of one that runs: whoever waits for its end would wait for ever."""
+    gateway, api = shared()
+    name = api.sandbox()
+    lease(api, name, 60000)
+    emulator.fault({"status": 503}, method="DELETE")
+    begun = api.ok("DELETE", f"/v1/sandboxes/{name}/lease", 202, headers={"Prefer": "respond-async"})
+    assert begun.json()["state"] == "running", begun.text
+    until(lambda: api.call("GET", begun.headers["Location"]).status_code != 202, "the operation ends")
+    assert api.ok("GET", begun.headers["Location"]).json() == {"sandbox": name, "destroyed": False}
+    emulator.clear_faults()
+    until_gone(api, name)
+
+
 def test_a_gateway_stops_while_the_upstream_hangs(shared, emulator):
     """Nobody waits ten minutes for a stop that does not come; what is left is the next gateway's."""
     gateway, api = shared()
