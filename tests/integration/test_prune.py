@@ -97,6 +97,15 @@ def test_rows_whose_sandbox_is_gone_B7(alone, db):
     assert rows(prune(api, **NOW)) == []
 
 
+def test_rows_where_the_upstream_has_nothing_at_all_B7(alone, db):
+    _, api = alone(db)
+    api.create(name="gone")
+    Api(alone.emulator, "prj_local").call("DELETE", "/v2/sandboxes/gone")
+    assert rows(prune(api, **NOW)) == [("settings", "gone")]
+    assert prune(api, dry_run=False, **NOW)["counts"] == {"sandboxes": 0, "rows": 1, "removed": 1, "failed": 0}
+    assert rows(prune(api, **NOW)) == []
+
+
 def test_what_cannot_be_destroyed_now_is_remembered_B7(alone, tmp_path):
     gateway, api = alone(Sqlite(tmp_path / "lost"))
     api.create(name="orphan")
