@@ -56,9 +56,7 @@ static size_t character(const char *s, size_t left)
     return 0;
 }
 
-/* Keeps a sentence printable: a detail may quote foreign text, and may have been cut inside a character.  It goes into JSON
- * and databases, which take nothing but UTF-8. */
-static void make_printable(char *s)
+void sg_text_mend(char *s)
 {
     size_t left = strlen(s);
     for (char *p = s; *p; p++)
@@ -86,7 +84,7 @@ enum sg_code sg_fail(struct sg_error *e, enum sg_code code, enum sg_outcome outc
     va_start(ap, fmt);
     (void)vsnprintf(e->detail, sizeof e->detail, fmt, ap);
     va_end(ap);
-    make_printable(e->detail);
+    sg_text_mend(e->detail);
     return code;
 }
 
@@ -102,7 +100,7 @@ enum sg_code sg_fail_field(struct sg_error *e, enum sg_code code, const char *po
     va_start(ap, fmt);
     (void)vsnprintf(e->detail, sizeof e->detail, fmt, ap);
     va_end(ap);
-    make_printable(e->detail);
+    sg_text_mend(e->detail);
     return code;
 }
 

@@ -64,6 +64,9 @@ enum sg_code sg_fail(struct sg_error *e, enum sg_code code, enum sg_outcome outc
 enum sg_code sg_fail_field(struct sg_error *e, enum sg_code code, const char *pointer, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Keeps a sentence printable, in place: it may quote foreign text, and may have been cut inside a character.  Afterwards it is
+ * what JSON and databases take: UTF-8 without control characters. */
+void sg_text_mend(char *s);
 void sg_error_clear(struct sg_error *e);
 
 /* "ENOENT" for ENOENT; "EUNKNOWN" for numbers without a name here. */

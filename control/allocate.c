@@ -159,6 +159,7 @@ static void say(struct sg_error *e, enum sg_outcome outcome, const char *what)
     while (n && e->detail[n - 1] == '.')
         n--;
     (void)snprintf(detail, sizeof detail, "%.*s; %s", (int)(n > 160 ? 160 : n), e->detail, what);
+    sg_text_mend(detail);
     memcpy(e->detail, detail, sizeof e->detail);
     e->outcome = outcome;
 }

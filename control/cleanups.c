@@ -118,6 +118,7 @@ static bool fill(struct store_cleanup *row, enum store_cleanup_kind kind, const 
     target = target ? target : "";
     alloc = alloc ? alloc : "";
     (void)snprintf(row->why, sizeof row->why, "%s", why);
+    sg_text_mend(row->why);
     return snprintf(row->target, sizeof row->target, "%s", target) < (int)sizeof row->target &&
            snprintf(row->alloc, sizeof row->alloc, "%s", alloc) < (int)sizeof row->alloc;
 }
