@@ -30,6 +30,8 @@ struct config {
     char *url;
     char *credentials; /* explicit, env, cli */
     char *token_command;
+    char *cli_issuer;
+    char *cli_client_id;
     char *cli_dir;            /* NULL: where the CLI keeps its login */
     int64_t token_expires_ms; /* no option: of the token in force, wall clock; 0: not known */
     struct sg_secret *token;
@@ -119,6 +121,22 @@ SG_MUST_CHECK enum sg_code config_fetch_token(const struct config *c, int stop, 
                                               struct sg_error *e);
 /* True when the file or login is another one than *stamp says (0 at first), which then says this one.  Blocking. */
 bool config_token_moved(const struct config *c, uint64_t *stamp);
+
+/* The CLI's login as it is kept, good or not.  UNAUTHENTICATED: there is none. */
+struct config_login {
+    struct sg_secret *access, *refresh; /* NULL: not there */
+    int64_t expires_ms;                 /* wall clock; 0: not known */
+};
+void config_login_clear(struct config_login *l);
+SG_MUST_CHECK enum sg_code config_login_read(const struct config *c, struct config_login *out,
+                                             struct sg_error *e);
+/* Who renews it holds this, among all processes that do: a descriptor, or -1 when the directory cannot be written, others hold it
+ * for too long, or `stop` becomes readable or hangs up.  Blocking. */
+int config_login_lock(const struct config *c, int stop);
+void config_login_unlock(int lock);
+/* Under the lock: the new one takes the place of the old one, in one step; what else the CLI keeps there stays. */
+SG_MUST_CHECK enum sg_code config_login_write(const struct config *c, const struct config_login *l,
+                                              struct sg_error *e);
 
 /* For --help, docs and the example file: every option with section, key, type, default, one line. */
 struct config_option {

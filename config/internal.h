@@ -50,7 +50,7 @@ bool option_is_set(const struct config *c, int index);
  * tells why not.  The buffer is the caller's to wipe either way. */
 bool config_read_file(const char *path, size_t max, struct sg_buf *b, bool *open_to_all);
 
-enum { CONFIG_ID_MAX = 128, CONFIG_TOKEN_FILE_MAX = 64 * 1024 };
+enum { CONFIG_ID_MAX = 128, CONFIG_TOKEN_FILE_MAX = 64 * 1024, CONFIG_PATH_TEXT = 4200 };
 
 struct token_claims {
     bool is_jwt;
@@ -60,6 +60,8 @@ struct token_claims {
 /* Reads the claims without checking the signature: only the upstream can do that.  Anything that is not a JWT is an opaque
  * token. */
 struct token_claims config_token_claims(const char *token);
+/* A file of the CLI's; false: there is no directory for it. */
+bool config_cli_path(const struct config *c, const char *name, char out[CONFIG_PATH_TEXT]);
 /* The team that the CLI works with, into *team; NULL when it says none. */
 SG_MUST_CHECK enum sg_code config_cli_team(const struct config *c, char **team, struct sg_error *e);
 

@@ -17,8 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH_TEXT = 4200 };
-
 enum config_token_kind config_token_source(const struct config *c)
 {
     if (c->token_file)
@@ -35,30 +33,17 @@ static enum sg_code none(struct sg_error *e, const char *what)
 
 /* ---- files ---- */
 
-static bool cli_path(const struct config *c, const char *name, char out[PATH_TEXT])
-{
-    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    int n = -1;
-    if (c->cli_dir)
-        n = snprintf(out, PATH_TEXT, "%s/%s", c->cli_dir, name);
-    else if (data && *data == '/')
-        n = snprintf(out, PATH_TEXT, "%s/com.vercel.cli/%s", data, name);
-    else if (home && *home == '/')
-        n = snprintf(out, PATH_TEXT, "%s/.local/share/com.vercel.cli/%s", home, name);
-    return n > 0 && n < PATH_TEXT;
-}
-
-static bool source_path(const struct config *c, char out[PATH_TEXT])
+static bool source_path(const struct config *c, char out[CONFIG_PATH_TEXT])
 {
     if (config_token_source(c) == CONFIG_TOKEN_CLI)
-        return cli_path(c, "auth.json", out);
-    int n = snprintf(out, PATH_TEXT, "%s", c->token_file);
-    return n > 0 && n < PATH_TEXT;
+        return config_cli_path(c, "auth.json", out);
+    int n = snprintf(out, CONFIG_PATH_TEXT, "%s", c->token_file);
+    return n > 0 && n < CONFIG_PATH_TEXT;
 }
 
 bool config_token_moved(const struct config *c, uint64_t *stamp)
 {
-    char path[PATH_TEXT];
+    char path[CONFIG_PATH_TEXT];
     struct stat st;
     if (!source_path(c, path) || stat(path, &st) || !S_ISREG(st.st_mode))
         return false; /* away for the moment, or a pipe, which is read once */
@@ -131,7 +116,7 @@ static enum sg_code keep_text(struct sg_buf *b, struct config_token *out, struct
 static enum sg_code fetch_file(const struct config *c, struct config_token *out, struct sg_error *e)
 {
     bool cli = config_token_source(c) == CONFIG_TOKEN_CLI;
-    char path[PATH_TEXT];
+    char path[CONFIG_PATH_TEXT];
     struct sg_buf b;
     bool open_to_all;
     if (!source_path(c, path))
@@ -148,25 +133,6 @@ static enum sg_code fetch_file(const struct config *c, struct config_token *out,
     if (code == SG_E_UNAUTHENTICATED && cli)
         (void)snprintf(e->detail + strlen(e->detail), sizeof e->detail - strlen(e->detail),
                        " (log in with Vercel's CLI)");
-    return code;
-}
-
-enum sg_code config_cli_team(const struct config *c, char **team, struct sg_error *e)
-{
-    char path[PATH_TEXT];
-    struct sg_buf b;
-    bool open_to_all;
-    if (!cli_path(c, "config.json", path))
-        return SG_OK;
-    bool ok = config_read_file(path, CONFIG_TOKEN_FILE_MAX, &b, &open_to_all);
-    json_t *o = ok ? json_loadb(b.data ? b.data : "", b.len, 0, NULL) : NULL;
-    const json_t *v = json_object_get(o, "currentTeam");
-    enum sg_code code = SG_OK;
-    if (json_is_string(v) && json_string_length(v) && json_string_length(v) <= CONFIG_ID_MAX &&
-        !(*team = strdup(json_string_value(v))))
-        code = sg_fail(e, SG_E_OUT_OF_MEMORY, SG_NOT_SENT, "out of memory");
-    json_decref(o);
-    sg_buf_free(&b);
     return code;
 }
 

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/loop.h"
 #include "server/serve.h"
+#include "server/serve_credentials.h"
 #include "vercel/sandboxes.h"
 
 #include <curl/curl.h>
@@ -222,6 +223,7 @@ int cli_check(int argc, char **argv)
         code = cli_load(&settings, &c);
     if (code)
         return code;
+    credentials_prepare(c);
     if (config_resolve_credentials(c, &e)) {
         cli_say("%s", e.detail);
         code = e.code == SG_E_UNAUTHENTICATED ? EX_NOPERM : cli_exit_code(&e);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "server/cli.h"
+#include "server/serve_credentials.h"
 
 #include <curl/curl.h>
 #include <getopt.h>
@@ -121,6 +122,7 @@ int cli_serve(int argc, char **argv)
         code = cli_load(&settings, &c);
     if (code)
         return code;
+    credentials_prepare(c);
     if (config_resolve_credentials(c, &e)) {
         cli_say("%s", e.detail);
         code = e.code == SG_E_UNAUTHENTICATED ? EX_NOPERM : cli_exit_code(&e);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/serve_login.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,9 +10,9 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 1000,        /* at files, and at the clock */
-    AHEAD_MS = 120 * 1000, /* a token that expires sooner is replaced */
-    AGAIN_MS = 2000,       /* after a failure, not sooner; doubled each time */
+    LOOK_MS = 1000,            /* at files, and at the clock */
+    AHEAD_MS = LOGIN_AHEAD_MS, /* a token that expires sooner is replaced */
+    AGAIN_MS = 2000,           /* after a failure, not sooner; doubled each time */
     AGAIN_MAX_MS = 60 * 1000,
     SOON_AGAIN_MS = 15 * 1000, /* where even the newest expires soon: the command gives what it has */
 };
@@ -31,7 +32,8 @@ struct credentials {
     int stop[2];                     /* a pipe: its writing end is closed when the gateway stops */
 
     /* for the thread that works */
-    bool must; /* fetch it, whether it moved or not */
+    bool must;    /* fetch it, whether it moved or not */
+    bool refused; /* the upstream does not take `current` */
     uint64_t stamp;
     bool fetched;
     struct config_token token;
@@ -44,10 +46,13 @@ struct credentials {
 static void on_work(uv_work_t *w)
 {
     struct credentials *cr = w->data;
-    bool command = config_token_source(cr->config) == CONFIG_TOKEN_COMMAND;
-    bool moved = !command && config_token_moved(cr->config, &cr->stamp);
+    enum config_token_kind kind = config_token_source(cr->config);
+    cr->code = SG_OK;
+    if (kind == CONFIG_TOKEN_CLI && cr->must)
+        cr->code = login_keep(cr->config, cr->refused ? cr->current : NULL, cr->stop[0], &cr->error);
+    bool moved = kind != CONFIG_TOKEN_COMMAND && config_token_moved(cr->config, &cr->stamp);
     cr->fetched = moved || cr->must;
-    if (cr->fetched)
+    if (cr->fetched && !cr->code)
         cr->code = config_fetch_token(cr->config, cr->stop[0], &cr->token, &cr->error);
 }
 
@@ -134,8 +139,10 @@ static void look(struct credentials *cr)
     int64_t now = sg_mono_ms();
     bool soon = cr->expires_ms && cr->expires_ms - AHEAD_MS <= sg_wall_ms();
     bool command = config_token_source(cr->config) == CONFIG_TOKEN_COMMAND;
+    bool asked = command || config_token_source(cr->config) == CONFIG_TOKEN_CLI;
     bool may = now >= cr->not_before_ms;
-    cr->must = may && (cr->wanted || (soon && command && now >= cr->ahead_from_ms));
+    cr->must = may && (cr->wanted || (soon && asked && now >= cr->ahead_from_ms));
+    cr->refused = cr->wanted;
     if (cr->wanted && !may) /* it failed a moment ago */
         give_up(cr);
     bool idle = command && !cr->must;
@@ -157,6 +164,14 @@ static void on_wanted(void *arg)
         sg_timer_start(cr->timer, 0); /* not inside the call that asks */
 }
 
+void credentials_prepare(const struct config *c)
+{
+    struct sg_error e;
+    if (config_token_source(c) == CONFIG_TOKEN_CLI && !c->token && login_keep(c, NULL, -1, &e))
+        sg_log(SG_LOG_WARN, "cli_login_not_renewed", "why", "s", e.detail,
+               NULL); /* whoever reads it says what that means */
+}
+
 bool credentials_new(struct sg_loop *loop, const struct config *c, struct vercel_client *client,
                      struct credentials **out)
 {
@@ -176,6 +191,12 @@ bool credentials_new(struct sg_loop *loop, const struct config *c, struct vercel
         free(cr);
         return false;
     }
+    struct config_login login = {0};
+    if (config_token_source(c) == CONFIG_TOKEN_CLI && config_login_read(c, &login, NULL) == SG_OK) {
+        cr->current = login.access; /* the client's, unless it was changed a moment ago */
+        login.access = NULL;
+    }
+    config_login_clear(&login);
     const struct vercel_auth_source source = {on_wanted, cr};
     vercel_client_set_auth_source(client, &source);
     sg_timer_start(cr->timer, LOOK_MS);

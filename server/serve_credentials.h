@@ -7,6 +7,9 @@
 #include "config/config.h"
 #include "vercel/client.h"
 
+/* Before the credentials are resolved: a stored login that has expired, or will soon, is renewed where it can be.  Blocking. */
+void credentials_prepare(const struct config *c);
+
 struct credentials;
 /* c and the client must outlive it.  NULL when out of memory; *out NULL where the token is fixed, which is a success. */
 bool credentials_new(struct sg_loop *loop, const struct config *c, struct vercel_client *client,

@@ -1,10 +1,12 @@
 """Tokens of the upstream that change while the gateway runs: files, commands, the CLI's login.  E1 E1b E2."""
 import base64
+import concurrent.futures
 import json
 import subprocess
 import time
 
 import pytest
+import requests
 
 from client import Client
 from harness import PATIENCE, binary, clean_env, until
@@ -131,3 +133,61 @@ def test_e1b_without_a_login_it_says_what_to_do(emulator, away):
     done = subprocess.run([binary("sandgate"), "check"], capture_output=True, text=True, timeout=PATIENCE, env=clean_env(
         SANDGATE_UPSTREAM_URL=emulator.url, SANDGATE_UPSTREAM_CREDENTIALS="cli", XDG_DATA_HOME=str(away)))
     assert done.returncode != 0 and "log in with Vercel's CLI" in done.stderr, done.stderr
+
+
+def log_in(emulator):
+    """A login by the device flow: {access_token, refresh_token, expires_in}."""
+    post = lambda path, **form: requests.post(emulator.url + path, data=form, timeout=PATIENCE)
+    begun = post("/api/login/oauth/device-authorization", client_id="c").json()
+    page = post("/login/device", user_code=begun["user_code"], token=emulator.token, action="approve")
+    assert page.status_code == 200, page.text
+    found = {}
+
+    def granted():
+        found["it"] = post("/api/login/oauth/token", client_id="c", grant_type="urn:ietf:params:oauth:grant-type:device_code",
+                           device_code=begun["device_code"]).json()
+        return "access_token" in found["it"]
+    until(granted, f"the login is granted: {found}")
+    return found["it"]
+
+
+def renewals(emulator, after):
+    return [e for e in emulator.journal(after) if e["path"].endswith("/oauth/token")]
+
+
+def test_e1b_the_cli_s_login_is_renewed_once_for_all(own_gateway, emulator, away):
+    grant = log_in(emulator)
+    keep = {"token": grant["access_token"], "refreshToken": grant["refresh_token"], "expiresAt": int(time.time()) + 60, "// note": "kept"}
+    write(away / "auth.json", json.dumps(keep))
+    seen = emulator.journal()[-1]["seq"]
+    settings = dict(UPSTREAM_TOKEN_FILE="", UPSTREAM_CREDENTIALS="cli", UPSTREAM_CLI_DIR=away, UPSTREAM_CLI_ISSUER=emulator.url)
+    gateways = [own_gateway(**settings) for _ in range(2)]  # less than two minutes are left: renewed at the start
+    for g in gateways:
+        assert works(Client(g))
+    assert len(renewals(emulator, seen)) == 1
+    now = json.loads((away / "auth.json").read_text())
+    assert now["token"] != keep["token"] and now["refreshToken"] != keep["refreshToken"] and now["// note"] == "kept"
+    assert now["expiresAt"] > time.time() + 120 and (away / "auth.json").stat().st_mode & 0o777 == 0o600
+    # refused before its time: renewed within the request that finds it out, by one of them, for both
+    seen = emulator.journal()[-1]["seq"]
+    write(away / "auth.json", json.dumps({**now, "token": "refused"}))
+
+    def renewed():
+        assert all(works(Client(g)) for g in gateways), "no request notices"
+        return len(renewals(emulator, seen)) == 1 and all(g.events("upstream_token_renewed") for g in gateways)
+    until(renewed, "both have used the new token")
+    assert len(renewals(emulator, seen)) == 1
+    now = json.loads((away / "auth.json").read_text())
+    for text in [g.text() for g in gateways]:
+        for secret in (keep["token"], keep["refreshToken"], now["token"], now["refreshToken"]):
+            assert secret not in text
+
+
+def test_e1b_a_login_that_cannot_be_renewed_says_so(emulator, away):
+    write(away / "auth.json", json.dumps({"token": "t", "refreshToken": "canary-refresh", "expiresAt": int(time.time()) - 5}))
+    for issuer, said in [(emulator.url, "log in with Vercel's CLI"), ("http://127.0.0.1:9", "expired")]:
+        done = subprocess.run([binary("sandgate"), "check"], capture_output=True, text=True, timeout=PATIENCE, env=clean_env(
+            SANDGATE_UPSTREAM_URL=emulator.url, SANDGATE_UPSTREAM_CREDENTIALS="cli", SANDGATE_UPSTREAM_CLI_DIR=str(away),
+            SANDGATE_UPSTREAM_CLI_ISSUER=issuer, SANDGATE_UPSTREAM_TEAM_ID="t", SANDGATE_UPSTREAM_PROJECT_ID="p"))
+        assert done.returncode != 0 and said in done.stderr and "canary" not in done.stderr, done.stderr
+    assert "canary-refresh" in (away / "auth.json").read_text()
