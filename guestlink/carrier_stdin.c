@@ -159,7 +159,9 @@ static void closed(struct carrier *c)
 
 static void failed(struct carrier *c, enum carrier_post what, const struct sg_error *e)
 {
-    if (e->code == SG_E_UPSTREAM_RATE_LIMITED && e->outcome != SG_OUTCOME_UNKNOWN)
+    /* asking and closing twice are once, and so is a write at an offset that counts */
+    bool again = what != POST_WRITE || e->outcome != SG_OUTCOME_UNKNOWN || c->in.counts;
+    if (e->code == SG_E_UPSTREAM_RATE_LIMITED && again)
         wait_and_try_again(c, e);
     else if (e->outcome != SG_OUTCOME_UNKNOWN || what == POST_ASK)
         carrier_end(c, NULL, what == POST_ASK ? &c->in.why : e);
