@@ -99,9 +99,12 @@ class World:
                                                  {"Content-Type": "application/octet-stream"}, bytes(data))
                     body = r.read()
                     r.connection.close()
-                    if r.status in (201, 204):
+                    status = r.status
+                    if status == 202:
+                        status, body = replica.endpoint.end_of(r.getheader("Location"))
+                    if status in (201, 204):
                         return
-                    assert r.status in (429, 500, 502, 503, 504), body
+                    assert status in (429, 500, 502, 503, 504), body
                 except Cut:
                     pass
             assert time.monotonic() < deadline, f"{path} cannot be written"

@@ -79,7 +79,21 @@ class Endpoint:
             raise Cut(f"{method} {path}: {e!r}") from None
         finally:
             response.connection.close()
+        if response.status == 202 and method != "GET" and "/operations/" in (response.getheader("Location") or ""):
+            return self.end_of(response.getheader("Location"))
         return response.status, json.loads(text) if text else None
+
+    def end_of(self, place):
+        """What lasts is answered 202 and goes on: (status, document) of its end; Cut where the gateway has died with it."""
+        deadline = time.monotonic() + SILENCE
+        while time.monotonic() < deadline:
+            status, document = self.json("GET", place)  # the place of an operation is not answered with another one
+            if status == 404 and document["code"] == "operation_not_found":
+                raise Cut(f"{place} is forgotten")
+            if status != 202:
+                return status, document
+            time.sleep(0.05)
+        raise Cut(f"{place} does not end")
 
 
 def refuse(response, body):
