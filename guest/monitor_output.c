@@ -191,7 +191,8 @@ void monitor_try_exit(struct monitor *m, uint64_t now)
     struct state_started started;
     state_read(m->state_fd, &st);
     if (!state_started(&st, &started))
-        return; /* nothing was executed: a tombstone says why, or else the free lock "not started" */
+        return;         /* nothing was executed: a tombstone says why, or else the free lock "not started" */
+    monitor_publish(m); /* whoever sees the end sees how much input there was */
     m->exit_told = write_exit(m, false);
 }
 
