@@ -243,7 +243,13 @@ static bool try_it(struct control *c, const char *owner, struct store_cleanup *r
     bool found = true;
     enum sg_code rc = row->kind == CLEANUP_SNAPSHOT ? control_snapshot_delete(c, row->target, e)
                                                     : destroy(c, row, &found, e);
-    if (rc == SG_E_SNAPSHOT_IN_USE && row->kind == CLEANUP_SNAPSHOT) {
+    bool in_use = rc == SG_E_SNAPSHOT_IN_USE && row->kind == CLEANUP_SNAPSHOT;
+    if (in_use && now_ms < row->made_at_ms + CLEANUP_LOST_MS) { /* by a builder that goes, too, perhaps */
+        k.after_ms = pause_of(row, PAUSE_LOST_MAX_MS, 0);
+        settle(c, later_fn, &k);
+        return false;
+    }
+    if (in_use) {
         sg_log(SG_LOG_INFO, "clean-up not needed", what, "s", row->target, "why", "s", e->detail, NULL);
         settle(c, drop_fn, &k);
         return true;

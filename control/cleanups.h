@@ -13,6 +13,7 @@
 enum { CLEANUP_LOST_MS = 15 * 60 * 1000 };
 SG_MUST_CHECK enum sg_code cleanup_sandbox(struct control *c, const char *name, const char *alloc,
                                            const char *why, struct sg_error *e);
+/* One that is in use is looked at again for CLEANUP_LOST_MS, and then left alone. */
 SG_MUST_CHECK enum sg_code cleanup_snapshot(struct control *c, const char *snapshot_id, const char *why,
                                             struct sg_error *e);
 

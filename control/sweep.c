@@ -13,7 +13,8 @@
 
 enum {
     EVERY_MS = 2 * 60 * 1000,
-    LOCK_MS = 2 * 60 * 1000,
+    LOCK_MAX_MS = 2 * 60 * 1000, /* one step: a few calls, or many short ones */
+    LOCK_MIN_MS = 20 * 1000,
     ROWS_MAX = 100000, /* sandboxes that are swept */
     CAPTURES_MAX = 20, /* in one run */
     BATCH_MAX = 200,   /* snapshots of one run */
@@ -48,6 +49,7 @@ struct candidate {
 struct run {
     struct control *c;
     char lock[STORE_LOCK_NAME + 1], owner[STORE_OWNER_TEXT];
+    int64_t lock_ms; /* so long a gateway that dies keeps the others from it */
     struct watched *watched;
     size_t nwatched, cap;
     struct candidate *candidates;
@@ -72,10 +74,17 @@ static void note(struct run *r, store_fn *fn, void *arg)
 
 /* ---- one gateway at a time ---- */
 
+/* A few turns, so that one who dies does not keep the others from it for longer than it matters. */
+static int64_t lock_ms(int64_t every_ms)
+{
+    int64_t ms = 4 * every_ms;
+    return ms < LOCK_MIN_MS ? LOCK_MIN_MS : ms > LOCK_MAX_MS ? LOCK_MAX_MS : ms;
+}
+
 static enum sg_code take_fn(struct store_db *db, void *arg, struct sg_error *e)
 {
     struct run *r = arg;
-    return store_lock_take(db, r->lock, r->owner, LOCK_MS, &r->held, e);
+    return store_lock_take(db, r->lock, r->owner, r->lock_ms, &r->held, e);
 }
 
 static enum sg_code drop_fn(struct store_db *db, void *arg, struct sg_error *e)
@@ -540,7 +549,7 @@ static enum sg_code sweep_snapshots(struct run *r)
 static void on_time(void *arg)
 {
     struct sweep *s = arg;
-    struct run r = {.c = s->c};
+    struct run r = {.c = s->c, .lock_ms = lock_ms(s->every_ms)};
     if (!s->c->store || !store_owner(r.owner) ||
         snprintf(r.lock, sizeof r.lock, "sweep:%s", s->c->upstream) >= (int)sizeof r.lock)
         return;
