@@ -108,9 +108,7 @@ enum sg_code config_login_read(const struct config *c, struct config_login *out,
     enum sg_code code = read_object(c, &o, e);
     if (code)
         return code;
-    double at = json_number_value(json_object_get(o, "expiresAt"));
-    out->expires_ms =
-        at >= 1 && at < 253402300800.0 ? (int64_t)at * 1000 : 0; /* year 10000: beyond that it is no time */
+    out->expires_ms = config_seconds(json_object_get(o, "expiresAt")) * 1000;
     out->access = secret_of(o, "token");
     out->refresh = secret_of(o, "refreshToken");
     drop(o);

@@ -46,6 +46,12 @@ static void copy_claim(const json_t *o, const char *key, char out[MAX_ID + 1])
         (void)snprintf(out, MAX_ID + 1, "%s", json_string_value(v));
 }
 
+int64_t config_seconds(const json_t *value)
+{
+    double at = json_number_value(value);
+    return at >= 1 && at < 253402300800.0 ? (int64_t)at : 0; /* year 10000: beyond that it is no time */
+}
+
 struct token_claims config_token_claims(const char *token)
 {
     struct token_claims c = {0};
@@ -59,9 +65,7 @@ struct token_claims config_token_claims(const char *token)
         c.is_jwt = true;
         copy_claim(o, "owner_id", c.owner_id);
         copy_claim(o, "project_id", c.project_id);
-        double exp = json_number_value(json_object_get(o, "exp"));
-        if (exp >= 1 && exp < 253402300800.0) /* year 10000: beyond that it is no time */
-            c.exp = (int64_t)exp;
+        c.exp = config_seconds(json_object_get(o, "exp"));
     }
     json_decref(o);
     explicit_bzero(b, n);

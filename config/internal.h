@@ -5,6 +5,8 @@
 #include "base/buf.h"
 #include "config/config.h"
 
+#include <jansson.h>
+
 enum option_type {
     OPTION_INT,
     OPTION_STR,
@@ -57,6 +59,8 @@ struct token_claims {
     char owner_id[CONFIG_ID_MAX + 1], project_id[CONFIG_ID_MAX + 1]; /* "": not there */
     int64_t exp;                                                     /* seconds; 0: none */
 };
+/* A number of seconds since 1970; 0 where it is none, or no time that can be. */
+int64_t config_seconds(const json_t *value);
 /* Reads the claims without checking the signature: only the upstream can do that.  Anything that is not a JWT is an opaque
  * token. */
 struct token_claims config_token_claims(const char *token);

@@ -89,9 +89,7 @@ static enum sg_code keep_json(const char *text, size_t len, const char *expires,
 {
     json_t *o = json_loadb(text, len, 0, NULL);
     const json_t *token = json_object_get(o, "token");
-    double at = json_number_value(json_object_get(o, expires));
-    int64_t ms =
-        at >= 1 && at < 253402300800.0 ? (int64_t)at * 1000 : 0; /* year 10000: beyond that it is no time */
+    int64_t ms = config_seconds(json_object_get(o, expires)) * 1000;
     enum sg_code code = json_is_string(token)
                             ? keep(json_string_value(token), json_string_length(token), ms, out, e)
                             : none(e, "there is no \"token\" in what was read");
